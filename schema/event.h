@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
+/*
+ * event.h - the one record that crosses from the kernel programs to user space.
+ *
+ * bpf/ writes it, daemon/ reads it from the ring buffer, lib/ decodes it, traces store it.
+ * It contains fixed-width fields only, has no padding holes, and is 96 bytes long so that
+ * 16 MiB of ring hold more than 160,000 of them. Any change raises NM_EVENT_ABI.
+ *
+ * Identity: a process is (tgid, start_ticks). start_ticks is field 22 of /proc/PID/stat (clock
+ * ticks of 10 ms since boot, modulo 2^32), 0 where the kernel has no BTF to find it with.
+ * Clock: CLOCK_BOOTTIME in ns, everywhere.
+ */
+#ifndef NPUMEM_SCHEMA_EVENT_H
+#define NPUMEM_SCHEMA_EVENT_H
+
+#include <linux/types.h>
+
+#define NM_EVENT_ABI 1
+
+/* What happened. One event is one fact; see docs/ARCHITECTURE.md "one event for one fact". */
+enum nm_event_kind {
+    NM_EVENT_NONE = 0,
+    NM_EVENT_ALLOC = 1,       /* memory given: address, requested, physical_bytes, flags */
+    NM_EVENT_FREE = 2,        /* memory returned: address */
+    NM_EVENT_RESERVE = 3,     /* VMM address range reserved (no memory behind it) */
+    NM_EVENT_RELEASE = 4,     /* VMM address range released */
+    NM_EVENT_CREATE = 5,      /* VMM physical memory created: handle, physical_bytes */
+    NM_EVENT_HANDLE_FREE = 6, /* one reference on a VMM handle dropped */
+    NM_EVENT_MAP = 7,         /* handle mapped at address */
+    NM_EVENT_UNMAP = 8,       /* mapping at address removed; not a free */
+    NM_EVENT_RETAIN = 9,      /* one more reference on a handle */
+    NM_EVENT_IMPORT = 10,     /* another process's memory got a handle here: no allocation */
+    NM_EVENT_HOST_REGISTER = 11,
+    NM_EVENT_HOST_UNREGISTER = 12,
+    NM_EVENT_IPC_OPEN = 13, /* another process's memory mapped here: no allocation */
+    NM_EVENT_IPC_CLOSE = 14,
+    NM_EVENT_POOL_CREATE = 15, /* stream-ordered memory pool: handle */
+    NM_EVENT_POOL_DESTROY = 16,
+    NM_EVENT_POOL_TRIM = 17,
+    NM_EVENT_DEVICE_SET = 18, /* flags = device as the user counts it */
+    NM_EVENT_DEVICE_RESET = 19,
+    NM_EVENT_CONTEXT_CREATE = 20,
+    NM_EVENT_CONTEXT_DESTROY = 21,
+    NM_EVENT_STREAM_CREATE = 22,
+    NM_EVENT_STREAM_DESTROY = 23,
+    NM_EVENT_COMM_INIT = 24, /* HCCL: handle, flags = rank | world_size << 32, requested = buffer MiB */
+    NM_EVENT_COMM_DESTROY = 25,
+    NM_EVENT_ATB_CONTEXT_CREATE = 26,
+    NM_EVENT_ATB_CONTEXT_DESTROY = 27,
+    NM_EVENT_BLOCK = 28, /* torch_npu allocator block; payload is .block */
+    NM_EVENT_KIND_COUNT
+};
+
+/* Bits of nm_call.call_flags. */
+enum nm_call_flags {
+    NM_CALL_HOST = 1 << 0,     /* host memory (pinned), not device memory */
+    NM_CALL_POOL = 1 << 1,     /* sub-allocation of a stream-ordered pool: no memory of its own */
+    NM_CALL_HAL_SEEN = 1 << 2, /* the HAL call below the API was seen: physical fields are true */
+    NM_CALL_API_SEEN = 1 << 3, /* the API call above was seen: requested and caller are true */
+    NM_CALL_RETRIED = 1 << 4,  /* at least one HAL call failed inside (huge pages first) */
+    NM_CALL_MBUF = 1 << 5,     /* queue buffer (mbuf) */
+    NM_CALL_PHYS_PROP = 1 << 6, /* flags is a packed VMM property, see nm_prop_pack() */
+};
+
+/*
+ * Payload of everything but NM_EVENT_BLOCK.
+ * requested is the size the outermost API was asked for; physical_bytes what the innermost
+ * layer (HAL) was asked for, which is what the driver accounts; 0 where that layer was not seen.
+ */
+struct nm_call {
+    __u64 address;
+    __u64 requested;
+    __u64 physical_bytes;
+    __u64 flags;  /* halMemAlloc flag word, or packed property, or policy where no HAL was seen */
+    __u64 handle; /* VMM handle, stream, context, communicator, pool */
+    __u64 caller; /* return address of the outermost call: names the calling library */
+    __u64 begin_ns; /* entry of the outermost call: orders a free against a reuse of its address */
+    __u16 api;      /* probes.def row of the outermost call, 0 none */
+    __u16 hal;      /* probes.def row of the HAL call, 0 none */
+    __u16 call_flags;
+    __u8 policy; /* low byte of aclrtMemMallocPolicy (1 = HUGE_ONLY), 0xff unknown */
+    __u8 failed_count; /* failing HAL calls inside, saturating */
+};
+
+/* data_type of torch_npu's struct MemoryUsage. */
+enum nm_block_action { NM_BLOCK_MALLOC = 0, NM_BLOCK_FREE = 1, NM_BLOCK_BLOCK_FREE = 2 };
+/* component_type of torch_npu's struct MemoryUsage. */
+enum nm_block_component { NM_BLOCK_CACHING = 0, NM_BLOCK_WORKSPACE = 1 };
+
+/* Payload of NM_EVENT_BLOCK; totals are those of (process, device, component) after the action. */
+struct nm_block {
+    __u64 address;
+    __s64 size_bytes; /* rounded block size; negative on FREE and BLOCK_FREE */
+    __s64 total_allocated_bytes;
+    __s64 total_reserved_bytes;
+    __s64 total_active_bytes;
+    __u64 stream; /* aclrtStream handle */
+    __u8 device;  /* as torch counts it, after ASCEND_RT_VISIBLE_DEVICES */
+    __u8 component;
+    __u8 action;
+    __u8 allocator; /* 0 inner, 1 external (graph engine, ATB) */
+    __u32 phase;    /* phases.def id of the Python frames, 0 not known */
+    __u64 reserved;
+};
+
+struct nm_event {
+    __u64 time_ns; /* at return; entry-only probes: at entry */
+    __u32 seq;     /* per CPU, without gaps unless events were lost */
+    __u16 cpu;
+    __u8 kind;
+    __u8 abi;
+    __u32 tgid;
+    __u32 tid;
+    __u32 start_ticks;
+    __s32 result; /* return value of the outermost call; 0 success */
+    union {
+        struct nm_call call;
+        struct nm_block block;
+    };
+};
+
+/*
+ * Counters of the allocator per (process, device, component), kept in the kernel at every block
+ * event whatever the detail, and read by the daemon when somebody asks. seq is odd while written.
+ */
+struct nm_pool_key {
+    __u32 tgid;
+    __u8 device;
+    __u8 component;
+    __u16 zero;
+};
+struct nm_pool_totals {
+    __u64 seq;
+    __u64 time_ns;
+    __s64 total_allocated_bytes;
+    __s64 total_reserved_bytes;
+    __s64 total_active_bytes;
+    __u64 event_count;
+    __s64 first_allocated_bytes; /* totals just before the first event seen: the late-attach base */
+    __s64 first_reserved_bytes;
+    __s64 first_active_bytes;
+    __u32 start_ticks;
+    __u32 zero;
+};
+
+/* Blocks below the size threshold, summed in the kernel (detail "large"). */
+struct nm_small_key {
+    __u64 stream;
+    __u32 tgid;
+    __u8 device;
+    __u8 component;
+    __u16 zero;
+    __u32 phase;
+    __u32 zero2;
+};
+struct nm_small_totals {
+    __u64 malloc_count, free_count, block_free_count;
+    __u64 malloc_bytes, free_bytes, block_free_bytes;
+};
+
+/* ATB operations, summed in the kernel per (process, operation object). */
+struct nm_atb_key {
+    __u64 operation;
+    __u32 tgid;
+    __u32 zero;
+};
+struct nm_atb_totals {
+    __u64 setup_count, execute_count;
+    __u64 workspace_address, workspace_bytes, workspace_max_bytes;
+};
+
+/* Per-CPU accounting: attempted = submitted + lost, exactly. */
+struct nm_cpu_counters {
+    __u64 attempted;
+    __u64 lost;           /* ring buffer full */
+    __u64 read_failed;    /* a user-memory read failed; the event was dropped */
+    __u64 stale_calls;    /* entries whose return never came (longjmp, attach in the middle) */
+    __u64 map_full;       /* a kernel map had no room for a new key */
+};
+
+/* nm_call.flags of NM_EVENT_CREATE: drv_mem_prop in one word, with NM_CALL_PHYS_PROP. */
+#define NM_PROP_DEVICE(f) ((__u32)((f) & 0x3ff))
+#define NM_PROP_HOST(f) (((f) >> 10) & 1)
+#define NM_PROP_PAGE(f) (((f) >> 12) & 3) /* 0 4 KiB, 1 2 MiB, 2 1 GiB */
+#define NM_PROP_MEM(f) (((f) >> 14) & 7)  /* 0 HBM, 1 DDR, 2 P2P HBM, 3 P2P DDR, 4 TS DDR */
+#define NM_PROP_MODULE(f) ((__u32)((f) >> 56))
+
+/* halMemAlloc flag word; Source: CANN ascend_hal_define.h, bit positions. */
+#define NM_HAL_DEVICE(f) ((__u32)((f) & 0x3ff))
+#define NM_HAL_VIRT(f) (((f) >> 10) & 0xf) /* 0 SVM 1 DEV 2 HOST 3 DVPP 4 HOST_AGENT 5 RESERVE 6 HOST_UVA 7 UVM */
+#define NM_HAL_HBM(f) (((f) >> 14) & 7)    /* 0 DDR, 1 HBM */
+#define NM_HAL_HUGE(f) (((f) >> 17) & 1)
+#define NM_HAL_MODULE(f) ((__u32)((f) >> 56))
+
+#ifndef __bpf__
+#include <stddef.h>
+_Static_assert(sizeof(struct nm_call) == 64, "nm_call");
+_Static_assert(sizeof(struct nm_block) == 64, "nm_block");
+_Static_assert(sizeof(struct nm_event) == 96, "nm_event");
+_Static_assert(offsetof(struct nm_event, call) == 32, "payload");
+_Static_assert(sizeof(struct nm_pool_key) == 8, "nm_pool_key");
+_Static_assert(sizeof(struct nm_small_key) == 24, "nm_small_key");
+#endif
+#endif
