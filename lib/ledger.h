@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ledger.h - who holds which device memory, from events alone.
+ *
+ * Owns: the set of observed processes and their live memory at the levels physical (HAL
+ * allocations, VMM handles), host (pinned), reserved/allocated/active (torch_npu's allocator) and
+ * blocks; running totals per (process, device, owner); peaks; counters of what did not fit.
+ * Must not: read clocks, files, the kernel; log; format.
+ * Invariants:
+ *   - sums are kept at every change and equal the sum over live entries;
+ *   - no total is ever negative; what would be is counted in ledger_stats instead;
+ *   - an event costs O(1) amortised, and no malloc beyond amortised growth of the tables;
+ *   - an entry costs at most 96 bytes of memory at 1,000,000 entries, index and growth included.
+ *
+ * Time is CLOCK_BOOTTIME ns, sizes are bytes.
+ */
+#ifndef NPUMEM_LEDGER_H
+#define NPUMEM_LEDGER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cleanup.h"
+#include "event.h"
+
+struct ledger;
+
+/* What a process is; strings are copied. Filled by the daemon from /proc, by tests by hand. */
+struct process_facts {
+    uint32_t tgid;
+    uint32_t start_ticks;
+    uint64_t start_time_ns; /* wall clock */
+    char comm[16];
+    char title[256];     /* cmdline, blanks for NULs */
+    char container[72];  /* id from cgroup, empty on the host */
+    int32_t rank;        /* -1 unknown */
+    int32_t world_size;  /* -1 unknown */
+    char rank_source[16]; /* hccl, title, environ, cmdline; empty unknown */
+    uint16_t visible_devices[64]; /* user device i -> driver logical device */
+    uint16_t visible_count;       /* 0: identity */
+};
+
+/* Levels of entries and totals; "never add across levels". */
+enum ledger_level {
+    LEVEL_PHYSICAL = 0, /* device memory the driver gave: HAL allocation or VMM handle */
+    LEVEL_HOST = 1,     /* pinned or registered host memory */
+    LEVEL_BLOCK = 2,    /* allocator block, allocated (a tensor holds it) */
+    LEVEL_PENDING = 3,  /* allocator block freed by its owner, still waiting for a stream (active) */
+    LEVEL_RESERVED_VA = 4, /* VMM address range; consumes nothing */
+    LEVEL_POOL_SUB = 5, /* sub-allocation of a stream-ordered pool; consumes nothing of its own */
+    LEVEL_COUNT
+};
+const char *level_name(enum ledger_level level);
+
+/* Owner of an entry: a row of schema/owners.def, or a name that a rule interned. */
+#define OWNER_UNKNOWN 0u
+
+/* One live entry as iterators show it. Borrowed; dies at the next change of the ledger. */
+struct ledger_entry {
+    uint64_t address; /* VMM handle for an unmapped CREATE, see handle */
+    uint64_t handle;
+    uint64_t size_bytes;      /* at its level: driver bytes, or rounded block bytes */
+    uint64_t requested_bytes; /* 0 unknown */
+    uint64_t allocated_ns;
+    uint64_t stream;
+    uint64_t caller;
+    uint32_t owner;
+    uint32_t tgid;
+    uint16_t device; /* driver logical id for physical entries, torch's index for blocks */
+    uint16_t api;    /* probes.def row */
+    enum ledger_level level;
+};
+
+/* Totals of one (process, device, level, owner). */
+struct ledger_owner_total {
+    uint32_t owner;
+    uint16_t device;
+    enum ledger_level level;
+    uint64_t bytes, count, peak_bytes;
+    bool inferred;
+};
+
+/* torch_npu's allocator of one (process, device, component), newest totals known. */
+struct ledger_pool {
+    uint16_t device; /* torch's index */
+    uint8_t component;
+    uint64_t time_ns; /* of the newest totals */
+    int64_t allocated_bytes, reserved_bytes, active_bytes; /* reserved corrected for later frees */
+    int64_t known_block_bytes; /* live LEVEL_BLOCK entries of this pool */
+    int64_t small_bytes;       /* net of blocks summed in the kernel; may be negative: then they
+                                  were allocated before attach */
+    int64_t before_attach_bytes; /* allocated - known - small, never below 0 */
+    uint64_t event_count;
+};
+
+/* One process and one device it holds memory on (or has set). */
+struct ledger_device_use {
+    uint16_t device; /* driver logical id */
+    uint64_t physical_bytes; /* live known + physical before attach */
+    uint64_t known_bytes;    /* live entries seen by events */
+    uint64_t before_attach_bytes;
+    uint64_t driver_bytes;   /* newest figure of the driver for (process, device); UINT64_MAX unknown */
+    uint64_t peak_bytes;
+    uint64_t peak_ns;
+};
+
+struct ledger_process {
+    struct process_facts facts;
+    bool alive;
+    uint64_t exit_ns;
+    uint64_t event_count, first_event_ns, last_event_ns;
+    uint64_t host_bytes;
+    uint32_t failed_calls; /* outermost calls that returned an error (out of memory among them) */
+};
+
+/* What went wrong or could not be told; all monotonic counters. */
+struct ledger_stats {
+    uint64_t events, decode_errors, unmatched_frees, failed_frees, late_frees /* reused address */,
+        duplicate_allocs /* address was live: the old entry was dropped */, lost_events, sequence_gaps;
+    uint64_t live_entries, memory_bytes;
+};
+
+/* Names the library that a return address of a process is in ("torch_npu", "hccl", "" unknown). */
+typedef const char *(*ledger_caller_fn)(void *userdata, uint32_t tgid, uint64_t address);
+
+/* Something worth keeping durably happened (process start/exit, failed allocation, communicator). */
+enum ledger_notice_kind { NOTICE_PROCESS, NOTICE_EXIT, NOTICE_OOM, NOTICE_COMM, NOTICE_LOSS };
+struct ledger_notice {
+    enum ledger_notice_kind kind;
+    uint64_t time_ns;
+    uint32_t tgid;
+    const struct nm_event *event; /* may be NULL */
+};
+typedef void (*ledger_notice_fn)(void *userdata, const struct ledger_notice *notice);
+
+struct ledger_config {
+    ledger_caller_fn caller_fn; /* may be NULL */
+    ledger_notice_fn notice_fn; /* may be NULL */
+    void *userdata;
+    uint32_t max_processes; /* 0: 4096; at the bound the oldest exited one goes */
+    uint64_t max_entries;   /* 0: 16 Mi; at the bound new entries are counted, not kept */
+};
+
+/* Makes an empty ledger. Errors: -ENOMEM. Owns: the caller frees it with ledger_free(). */
+int ledger_new(const struct ledger_config *config, struct ledger **ret);
+struct ledger *ledger_free(struct ledger *l);
+DEFINE_CLEANUP(struct ledger *, ledger_free)
+
+/* Adds or refreshes a process. A different start_ticks under the same tgid ends the old process
+ * first (pid reuse). start_ticks 0 on either side matches anything. Returns 0; -ENOMEM. */
+int ledger_process_update(struct ledger *l, const struct process_facts *facts, uint64_t now_ns);
+
+/* The process is gone: everything it held is free, its entry stays as "exited" with its last state
+ * available to iterators until it is evicted. Unknown tgid: 0. */
+int ledger_process_exit(struct ledger *l, uint32_t tgid, uint32_t start_ticks, uint64_t now_ns);
+
+/* Applies one event. An event of an unknown process creates it with what the event says.
+ * Returns 0 applied, 1 not applied but counted, -EBADMSG malformed (counted in decode_errors). */
+int ledger_apply(struct ledger *l, const struct nm_event *event);
+
+/* Feeds the kernel's newest allocator totals (from the pools map). Older time_ns than known: ignored. */
+int ledger_pool_totals(struct ledger *l, const struct nm_pool_key *key,
+                       const struct nm_pool_totals *totals);
+/* Feeds the kernel's sums of small blocks (absolute since attach). */
+int ledger_small_totals(struct ledger *l, const struct nm_small_key *key,
+                        const struct nm_small_totals *totals);
+/* Feeds the driver's figure for one process, device and module (from /proc/svm): absolute bytes.
+ * Sets and shrinks before-attach memory; module as in the HAL flag. */
+int ledger_driver_usage(struct ledger *l, uint32_t tgid, uint16_t device, uint8_t module,
+                        uint64_t bytes, uint64_t now_ns);
+/* Card figures: total and used bytes of a device, as the driver says. */
+void ledger_card_usage(struct ledger *l, uint16_t device, uint64_t total_bytes, uint64_t used_bytes);
+bool ledger_card(const struct ledger *l, uint16_t device, uint64_t *ret_total, uint64_t *ret_used);
+/* Events known to be lost in the kernel (absolute). */
+void ledger_set_lost(struct ledger *l, uint64_t lost_events);
+
+const struct ledger_stats *ledger_stats(const struct ledger *l);
+
+/* Iterators call fn until it returns non-zero, and return that. Order is stable: processes by first
+ * sight, devices and owners by id, entries by table order. fn must not change the ledger. */
+int ledger_each_process(const struct ledger *l, int (*fn)(void *, const struct ledger_process *),
+                        void *userdata);
+const struct ledger_process *ledger_find_process(const struct ledger *l, uint32_t tgid);
+int ledger_each_device(const struct ledger *l, uint32_t tgid,
+                       int (*fn)(void *, const struct ledger_device_use *), void *userdata);
+int ledger_each_owner(const struct ledger *l, uint32_t tgid,
+                      int (*fn)(void *, const struct ledger_owner_total *), void *userdata);
+int ledger_each_pool(const struct ledger *l, uint32_t tgid,
+                     int (*fn)(void *, const struct ledger_pool *), void *userdata);
+/* tgid 0: all processes. Cost: linear in live entries. */
+int ledger_each_entry(const struct ledger *l, uint32_t tgid,
+                      int (*fn)(void *, const struct ledger_entry *), void *userdata);
+
+/* Name of an owner id ("CANN@HCCL", "PTA@pool" ...). Borrowed for the ledger's life. */
+const char *ledger_owner_name(const struct ledger *l, uint32_t owner);
+
+#endif
