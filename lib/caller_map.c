@@ -66,7 +66,7 @@ int caller_map_new(const char *maps_text, size_t bytes, struct caller_map **ret)
 {
     struct maps_reader r;
     struct maps_entry entry;
-    size_t range_max, names_bytes, names_used = 0;
+    size_t range_max, names_bytes, names_used = 0, taken = 0;
     _cleanup_(caller_map_freep) struct caller_map *m = NULL;
 
     sizes_read(maps_text, bytes, &range_max, &names_bytes);
@@ -83,7 +83,8 @@ int caller_map_new(const char *maps_text, size_t bytes, struct caller_map **ret)
         struct caller_range *last = m->range_count ? &m->ranges[m->range_count - 1] : NULL;
         if (!is_code(&entry))
             continue;
-        if (m->range_count == range_max) {
+        if (taken++ ==
+            range_max) { /* not range_count: ranges merge, and names are sized for these */
             m->truncated = true;
             break;
         }
