@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * view.h - what the ledger says, as the JSON documents that other programs rely on.
+ *
+ * A view is a pure function of a ledger and a context: who asked, the time and what cannot be seen
+ * from events come in through the context. Each writes one JSON object as a value at the writer's
+ * current position, so that it can stand alone or inside a reply. Every document carries
+ * schema_version, complete, lost_events, time_ns (wall clock) and host.
+ *
+ * Two rules hold in every document:
+ *   - levels are never added to each other; differences between levels have names (gaps);
+ *   - a number that cannot be known is null, and the row's "unknown" object says why.
+ *
+ * Returns of all view_* functions: 0; -ENOMEM; what the JSON writer or a callback returned.
+ */
+#ifndef NPUMEM_VIEW_H
+#define NPUMEM_VIEW_H
+
+#include "json_write.h"
+#include "ledger.h"
+
+#define VIEW_SCHEMA_VERSION 1
+
+/* How well a process is seen. Zeroed before the callback fills it. */
+struct view_coverage {
+    const char *text;   /* "blocks", "physical", ...; NULL: nothing is known about the attachment */
+    const char *reason; /* why it is less than it could be; NULL: it is not */
+    bool late;          /* it may have held device memory before its probes were live */
+};
+
+struct view_context {
+    uint64_t wall_ns; /* now, wall clock: time_ns of the document */
+    uint64_t boot_ns; /* now, the ledger's clock */
+    const char *host;
+    bool complete; /* as the caller knows; lost_events > 0 makes it false as well */
+    uint64_t lost_events;
+
+    /* Filters: an empty list takes everything, lists are combined with and. */
+    const uint32_t *tgids;
+    size_t tgid_count;
+    const int32_t *ranks;
+    size_t rank_count;
+    const uint16_t *devices; /* driver logical ids */
+    size_t device_count;
+    const char *const *containers; /* a prefix of the container id is enough */
+    size_t container_count;
+    bool include_exited; /* also processes that are gone */
+
+    /* May be NULL: coverage is null then and nothing counts as late. */
+    void (*coverage_fn)(void *userdata, uint32_t tgid, struct view_coverage *ret);
+    /* Physical number of a process's logical device, negative unknown. May be NULL: the same number
+     * on the host; unknown in a container, whose driver view renumbers devices. */
+    int (*physical_device_fn)(void *userdata, const struct process_facts *facts, uint16_t device);
+    /* Device memory of processes that the ledger does not have, as the driver counts it; false
+     * unknown. May be NULL: there is no such process. */
+    bool (*other_bytes_fn)(void *userdata, uint16_t device, uint64_t *ret_bytes);
+    void *userdata;
+};
+
+/* ranks[]: one row per process and device it holds memory on. */
+int view_ps(const struct ledger *l, const struct view_context *c, struct json *j);
+
+/* As view_ps, and owners[], gaps[], pools[] and checks[] per row, and devices[] that close the sum
+ * against the card. Cost: linear in processes, devices and owners, not in live entries. */
+int view_breakdown(const struct ledger *l, const struct view_context *c, struct json *j);
+
+enum view_sort { VIEW_SORT_SIZE, VIEW_SORT_AGE };
+
+struct view_ls_query {
+    uint64_t min_size_bytes; /* 0: any */
+    uint64_t min_age_ns;     /* 0: any */
+    uint32_t limit;          /* 0: no limit */
+    const char *owner;       /* exact name, or a prefix that ends in '*'; NULL: any */
+    const char *level;       /* a level_name(); NULL: any */
+    enum view_sort sort;     /* largest or oldest first; ties by process, address, level */
+};
+
+/* blocks[]: live entries, and totals[] per level of all that matched, whatever the limit.
+ * Cost: linear in live entries; memory for `limit` of them (all without a limit). */
+int view_ls(const struct ledger *l, const struct view_context *c, const struct view_ls_query *q,
+            struct json *j);
+
+/* What the manager knows about itself and its probes, for view_status(). */
+struct view_probe {
+    const char *library, *symbol, *kind /* entry, return */, *state /* attached, missing, failed */;
+    uint64_t hits, cost_ns; /* UINT64_MAX unknown */
+};
+struct view_target {
+    uint32_t tgid;
+    const char *state, *level, *coverage, *reason; /* reason may be NULL */
+    double overhead_ratio;                         /* of one core; negative unknown */
+};
+struct view_status_input {
+    const char *version, *kernel;
+    uint64_t uptime_ns, rss_bytes, cpu_ns;
+    const struct view_probe *probes;
+    size_t probe_count;
+    const struct view_target *targets;
+    size_t target_count;
+    uint64_t store_bytes, store_oldest_ns; /* UINT64_MAX: no store, or empty */
+};
+
+/* status: daemon, kernel, probes[], targets[], events, store. Filters apply to targets. */
+int view_status(const struct ledger *l, const struct view_context *c,
+                const struct view_status_input *in, struct json *j);
+
+/* One event as an object; boot and wall clock of the context convert its times. Fields that an
+ * event of this kind does not have are absent. api_name may be NULL: the row number is given. */
+int view_event(const struct view_context *c, const struct nm_event *event,
+               const char *(*api_name)(uint16_t api), struct json *j);
+/* "alloc", "free", ...; "unknown" for a kind that this build does not have. */
+const char *view_event_kind(unsigned kind);
+
+/* The five fields of every document into the object that is open. */
+void view_header(const struct view_context *c, struct json *j);
+
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * view_ps.c - the header of every document, and the document of `ps`.
+ *
+ * Owns: the five header fields. Must not: know a row's fields (view_rows.c does).
+ */
+#include "view_rows.h"
+
+void view_header(const struct view_context *c, struct json *j)
+{
+    json_ku64(j, "schema_version", VIEW_SCHEMA_VERSION);
+    json_kbool(j, "complete", c->complete && c->lost_events == 0);
+    json_ku64(j, "lost_events", c->lost_events);
+    json_ku64(j, "time_ns", c->wall_ns);
+    json_kstr(j, "host", c->host);
+}
+
+int view_ps(const struct ledger *l, const struct view_context *c, struct json *j)
+{
+    struct view_rows rows;
+    int r = view_rows_collect(l, c, &rows);
+
+    if (r < 0)
+        return r;
+    json_object(j);
+    view_header(c, j);
+    json_karray(j, "ranks");
+    for (size_t i = 0; i < rows.count; i++) {
+        if (!rows.items[i].selected)
+            continue;
+        json_object(j);
+        view_row_write(c, &rows.items[i], j);
+        json_end(j);
+    }
+    json_end(j);
+    json_end(j);
+    view_rows_done(&rows);
+    return j->error;
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * view_status.c - the document of `status`: the manager's own figures beside the ledger's counters.
+ *
+ * Must not: measure anything; every figure comes in.
+ */
+#include "view_rows.h"
+
+static void known_or_null(struct json *j, const char *key, uint64_t value)
+{
+    view_int_or_null(j, key, value != UINT64_MAX, (int64_t)value);
+}
+
+static void write_targets(const struct ledger *l, const struct view_context *c,
+                          const struct view_status_input *in, struct json *j)
+{
+    json_karray(j, "targets");
+    for (size_t i = 0; i < in->target_count; i++) {
+        const struct view_target *t = &in->targets[i];
+        const struct ledger_process *p = ledger_find_process(l, t->tgid);
+        struct process_facts only_tgid = {.tgid = t->tgid, .rank = -1};
+
+        if (!view_filter_process(c, p ? &p->facts : &only_tgid))
+            continue;
+        json_object(j);
+        json_ku64(j, "tgid", t->tgid);
+        view_int_or_null(j, "rank", p && p->facts.rank >= 0, p ? p->facts.rank : 0);
+        json_kstr(j, "state", t->state);
+        json_kstr(j, "level", t->level);
+        json_kstr(j, "coverage", t->coverage);
+        json_kstr(j, "reason", t->reason);
+        json_key(j, "overhead_ratio");
+        if (t->overhead_ratio >= 0)
+            json_double(j, t->overhead_ratio);
+        else
+            json_null(j);
+        json_end(j);
+    }
+    json_end(j);
+}
+
+static void write_events(const struct ledger *l, const struct view_context *c, struct json *j)
+{
+    const struct ledger_stats *s = ledger_stats(l);
+
+    json_kobject(j, "events");
+    json_ku64(j, "received", s->events);
+    json_ku64(j, "lost", c->lost_events);
+    json_ku64(j, "decode_errors", s->decode_errors);
+    json_ku64(j, "unmatched_frees", s->unmatched_frees);
+    json_ku64(j, "failed_frees", s->failed_frees);
+    json_ku64(j, "late_frees", s->late_frees);
+    json_ku64(j, "duplicate_allocs", s->duplicate_allocs);
+    json_ku64(j, "sequence_gaps", s->sequence_gaps);
+    json_end(j);
+    json_kobject(j, "ledger");
+    json_ku64(j, "live_entries", s->live_entries);
+    json_ku64(j, "memory_bytes", s->memory_bytes);
+    json_end(j);
+}
+
+int view_status(const struct ledger *l, const struct view_context *c,
+                const struct view_status_input *in, struct json *j)
+{
+    json_object(j);
+    view_header(c, j);
+    json_kobject(j, "daemon");
+    json_kstr(j, "version", in->version);
+    json_ku64(j, "uptime_ns", in->uptime_ns);
+    json_ku64(j, "rss_bytes", in->rss_bytes);
+    json_ku64(j, "cpu_ns", in->cpu_ns);
+    json_end(j);
+    json_kstr(j, "kernel", in->kernel);
+    json_karray(j, "probes");
+    for (size_t i = 0; i < in->probe_count; i++) {
+        const struct view_probe *p = &in->probes[i];
+        json_object(j);
+        json_kstr(j, "library", p->library);
+        json_kstr(j, "symbol", p->symbol);
+        json_kstr(j, "kind", p->kind);
+        json_kstr(j, "state", p->state);
+        known_or_null(j, "hits", p->hits);
+        known_or_null(j, "cost_ns", p->cost_ns);
+        json_end(j);
+    }
+    json_end(j);
+    write_targets(l, c, in, j);
+    write_events(l, c, j);
+    json_kobject(j, "store");
+    known_or_null(j, "bytes", in->store_bytes);
+    known_or_null(j, "oldest_ns", in->store_oldest_ns);
+    json_end(j);
+    json_end(j);
+    return j->error;
+}
