@@ -64,19 +64,19 @@ int view_ps(const struct ledger *l, const struct view_context *c, struct json *j
  * against the card. Cost: linear in processes, devices and owners, not in live entries. */
 int view_breakdown(const struct ledger *l, const struct view_context *c, struct json *j);
 
-enum view_sort { VIEW_SORT_SIZE, VIEW_SORT_AGE };
-
 struct view_ls_query {
     uint64_t min_size_bytes; /* 0: any */
-    uint64_t min_age_ns;     /* 0: any */
     uint32_t limit;          /* 0: no limit */
-    const char *owner;       /* exact name, or a prefix that ends in '*'; NULL: any */
-    const char *level;       /* a level_name(); NULL: any */
-    enum view_sort sort;     /* largest or oldest first; ties by process, address, level */
+    /* Empty lists take everything. An owner is an exact name, or a prefix that ends in '*'. */
+    const char *const *owners;
+    size_t owner_count;
+    const enum ledger_level *levels;
+    size_t level_count;
 };
 
-/* blocks[]: live entries, and totals[] per level of all that matched, whatever the limit.
- * Cost: linear in live entries; memory for `limit` of them (all without a limit). */
+/* blocks[]: live entries, largest first (ties by process and address); totals[] per level of all
+ * that matched, whatever the limit. Cost: linear in live entries; memory for `limit` of them (all
+ * without a limit). */
 int view_ls(const struct ledger *l, const struct view_context *c, const struct view_ls_query *q,
             struct json *j);
 
@@ -105,9 +105,8 @@ int view_status(const struct ledger *l, const struct view_context *c,
                 const struct view_status_input *in, struct json *j);
 
 /* One event as an object; boot and wall clock of the context convert its times. Fields that an
- * event of this kind does not have are absent. api_name may be NULL: the row number is given. */
-int view_event(const struct view_context *c, const struct nm_event *event,
-               const char *(*api_name)(uint16_t api), struct json *j);
+ * event of this kind does not have are absent. */
+int view_event(const struct view_context *c, const struct nm_event *event, struct json *j);
 /* "alloc", "free", ...; "unknown" for a kind that this build does not have. */
 const char *view_event_kind(unsigned kind);
 

@@ -4,8 +4,7 @@
  *
  * Owns: the names of event kinds. Must not: keep state between events.
  */
-#include <stdio.h>
-
+#include "probes.h"
 #include "view_rows.h"
 
 static const char *const kind_names[NM_EVENT_KIND_COUNT] = {
@@ -69,25 +68,18 @@ static void write_block(const struct nm_block *b, struct json *j)
     json_ki64(j, "total_active_bytes", b->total_active_bytes);
 }
 
-static void write_api(const char *(*api_name)(uint16_t), const char *key, uint16_t api,
-                      struct json *j)
+static void write_api(const char *key, uint16_t api, struct json *j)
 {
-    const char *name = api_name && api ? api_name(api) : NULL;
-    char number[16];
-
-    if (!api)
-        return;
-    snprintf(number, sizeof(number), "#%u", api);
-    json_kstr(j, key, name ? name : number);
+    if (api)
+        json_kstr(j, key, probe_name(api));
 }
 
-static void write_call(const struct view_context *c, const struct nm_event *event,
-                       const char *(*api_name)(uint16_t), struct json *j)
+static void write_call(const struct nm_event *event, struct json *j)
 {
     const struct nm_call *call = &event->call;
 
-    write_api(api_name, "api", call->api, j);
-    write_api(api_name, "hal", call->hal, j);
+    write_api("api", call->api, j);
+    write_api("hal", call->hal, j);
     hex_if(j, "address", call->address);
     hex_if(j, "handle", call->handle);
     hex_if(j, "caller", call->caller);
@@ -107,8 +99,7 @@ static void write_call(const struct view_context *c, const struct nm_event *even
         json_ku64(j, "duration_ns", event->time_ns - call->begin_ns);
 }
 
-int view_event(const struct view_context *c, const struct nm_event *event,
-               const char *(*api_name)(uint16_t api), struct json *j)
+int view_event(const struct view_context *c, const struct nm_event *event, struct json *j)
 {
     json_object(j);
     json_ku64(j, "time_ns", view_wall_ns(c, event->time_ns));
@@ -121,7 +112,7 @@ int view_event(const struct view_context *c, const struct nm_event *event,
     if (event->kind == NM_EVENT_BLOCK)
         write_block(&event->block, j);
     else
-        write_call(c, event, api_name, j);
+        write_call(event, j);
     json_end(j);
     return j->error;
 }

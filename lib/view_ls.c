@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * view_ls.c - the memory detail list: live entries, filtered, the largest or oldest first.
+ * view_ls.c - the memory detail list: live entries, filtered, the largest first.
  *
  * Owns: the order and the bound of the list. Keeps the best `limit` entries in a heap whose top is
  * the worst of them, so that a million entries cost a million comparisons and no more memory than
@@ -32,12 +32,10 @@ static int entry_device(const struct ledger_process *p, const struct ledger_entr
     return e->device;
 }
 
-/* Negative when x comes before y in the list. A total order, so that answers are repeatable. */
-static int compare(const struct view_ls_query *q, const struct ledger_entry *x,
-                   const struct ledger_entry *y)
+/* Negative when a comes before b in the list. A total order, so that answers are repeatable. */
+static int compare(const void *a, const void *b)
 {
-    if (q->sort == VIEW_SORT_AGE && x->allocated_ns != y->allocated_ns)
-        return x->allocated_ns < y->allocated_ns ? -1 : 1;
+    const struct ledger_entry *x = a, *y = b;
     if (x->size_bytes != y->size_bytes)
         return x->size_bytes > y->size_bytes ? -1 : 1;
     if (x->tgid != y->tgid)
@@ -46,14 +44,7 @@ static int compare(const struct view_ls_query *q, const struct ledger_entry *x,
         return x->address < y->address ? -1 : 1;
     if (x->level != y->level)
         return x->level < y->level ? -1 : 1;
-    if (x->handle != y->handle)
-        return x->handle < y->handle ? -1 : 1;
-    return 0;
-}
-
-static int compare_for_qsort(const void *a, const void *b, void *query)
-{
-    return compare(query, a, b);
+    return (x->handle > y->handle) - (x->handle < y->handle);
 }
 
 /* Restores the heap below `i`: a parent comes after its children in the list. */
@@ -61,9 +52,9 @@ static void sift_down(struct ls *s, size_t i)
 {
     for (;;) {
         size_t worst = i, left = 2 * i + 1, right = left + 1;
-        if (left < s->count && compare(s->query, &s->items[left], &s->items[worst]) > 0)
+        if (left < s->count && compare(&s->items[left], &s->items[worst]) > 0)
             worst = left;
-        if (right < s->count && compare(s->query, &s->items[right], &s->items[worst]) > 0)
+        if (right < s->count && compare(&s->items[right], &s->items[worst]) > 0)
             worst = right;
         if (worst == i)
             return;
@@ -79,7 +70,7 @@ static int keep(struct ls *s, const struct ledger_entry *e)
     uint32_t limit = s->query->limit;
 
     if (limit && s->count == limit) {
-        if (compare(s->query, e, &s->items[0]) < 0) {
+        if (compare(e, &s->items[0]) < 0) {
             s->items[0] = *e;
             sift_down(s, 0);
         }
@@ -122,12 +113,15 @@ static bool entry_matches(struct ls *s, const struct ledger_entry *e)
         return false;
     if (e->size_bytes < q->min_size_bytes)
         return false;
-    if (q->min_age_ns &&
-        (e->allocated_ns > c->boot_ns || c->boot_ns - e->allocated_ns < q->min_age_ns))
+    bool ok = q->level_count == 0;
+    for (size_t i = 0; i < q->level_count && !ok; i++)
+        ok = q->levels[i] == e->level;
+    if (!ok)
         return false;
-    if (q->level && strcmp(q->level, level_name(e->level)) != 0)
-        return false;
-    return !q->owner || owner_matches(q->owner, ledger_owner_name(s->ledger, e->owner));
+    ok = q->owner_count == 0;
+    for (size_t i = 0; i < q->owner_count && !ok; i++)
+        ok = owner_matches(q->owners[i], ledger_owner_name(s->ledger, e->owner));
+    return ok;
 }
 
 static int on_entry(void *userdata, const struct ledger_entry *e)
@@ -207,7 +201,7 @@ int view_ls(const struct ledger *l, const struct view_context *c, const struct v
         return r;
     }
     if (s.count)
-        qsort_r(s.items, s.count, sizeof(*s.items), compare_for_qsort, (void *)q);
+        qsort(s.items, s.count, sizeof(*s.items), compare);
     json_object(j);
     view_header(c, j);
     json_karray(j, "blocks");
