@@ -104,7 +104,7 @@ struct nm_block {
 };
 
 struct nm_event {
-    __u64 time_ns; /* at return; entry-only probes: at entry */
+    __u64 time_ns; /* at return; at entry for frees (begin_ns) and entry-only probes */
     __u32 seq;     /* per CPU, without gaps unless events were lost */
     __u16 cpu;
     __u8 kind;

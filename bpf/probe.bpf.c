@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
+/*
+ * probe.bpf.c - entry and return programs for the rows of schema/probes.def.
+ *
+ * Kernels with uprobe_multi links (6.6) get one entry and one return program for all C functions:
+ * the link's cookie is the row. That makes two links per library instead of two per function;
+ * closing a link waits for a grace period of about 50 ms, so it is what lets the daemon stop in
+ * time. Older kernels get one pair of programs per row (enter_<id>, leave_<id>), which need no
+ * cookie. What the programs do is in call.bpf.h (C functions) and entry.bpf.h (C++ functions, entry
+ * only).
+ */
+#include "state.bpf.h"
+#include "call.bpf.h"
+#include "entry.bpf.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+enum nm_row {
+    NM_ROW_NONE,
+#define NM_CALL(id, ...) NM_ROW_##id,
+#define NM_ENTRY(id, ...) NM_ROW_##id,
+#include "probes.def"
+#undef NM_CALL
+#undef NM_ENTRY
+    NM_ROW_COUNT
+};
+
+#ifndef NM_LEGACY
+/* The rows as data, for the programs that serve all of them. */
+struct nm_row_desc {
+    u8 level, kind;
+    u16 address, size, flags, handle, call_flags;
+};
+static const struct nm_row_desc nm_rows[NM_ROW_COUNT] = {
+#define NM_CALL(id, symbol, level, kind, address, size, flags, handle, call_flags)                 \
+    [NM_ROW_##id] = {NM_LEVEL_##level, NM_EVENT_##kind, address, size, flags, handle, call_flags},
+#define NM_ENTRY(id, symbol, program)
+#include "probes.def"
+#undef NM_CALL
+#undef NM_ENTRY
+};
+
+SEC("uprobe") int enter_all(struct pt_regs *ctx)
+{
+    u64 row = bpf_get_attach_cookie(ctx);
+
+    if (row >= NM_ROW_COUNT)
+        return 0;
+    const struct nm_row_desc *d = &nm_rows[row];
+    return nm_call_enter(ctx, row, d->level & 3, d->kind, d->address, d->size, d->flags, d->handle,
+                         d->call_flags);
+}
+
+SEC("uretprobe") int leave_all(struct pt_regs *ctx)
+{
+    u64 row = bpf_get_attach_cookie(ctx);
+
+    if (row >= NM_ROW_COUNT)
+        return 0;
+    const struct nm_row_desc *d = &nm_rows[row];
+    return nm_call_leave(ctx, row, d->level & 3, d->kind, d->address, d->size, d->flags, d->handle,
+                         d->call_flags);
+}
+#endif
+
+#define NM_CALL(id, symbol, level, kind, address, size, flags, handle, call_flags)                 \
+    SEC("uprobe") int enter_##id(struct pt_regs *ctx)                                              \
+    {                                                                                              \
+        return nm_call_enter(ctx, NM_ROW_##id, NM_LEVEL_##level, NM_EVENT_##kind, address, size,   \
+                             flags, handle, call_flags);                                           \
+    }                                                                                              \
+    SEC("uretprobe") int leave_##id(struct pt_regs *ctx)                                           \
+    {                                                                                              \
+        return nm_call_leave(ctx, NM_ROW_##id, NM_LEVEL_##level, NM_EVENT_##kind, address, size,   \
+                             flags, handle, call_flags);                                           \
+    }
+#define NM_ENTRY(id, symbol, program)                                                              \
+    SEC("uprobe") int enter_##id(struct pt_regs *ctx)                                              \
+    {                                                                                              \
+        return nm_entry_##program(ctx);                                                            \
+    }
+#include "probes.def"
