@@ -8,7 +8,7 @@
  * one function in every wheel (docs/BLOCK_FUNCTION.md).
  *
  * Owns nothing. Must not allocate. Invariants: code is read through elf_image_at() only; a search
- * never looks at more than BLOCKFN_SCAN_MAX_BYTES.
+ * ends after BLOCKFN_WORK_MAX steps.
  */
 #include "blockfn.h"
 
@@ -25,7 +25,8 @@ static const char report_name[] =
 enum {
     SLOTS_MAX = 8,          /* GOT slots of the vtable; the linker makes 1 */
     CALLEES_MAX = 512,      /* of one function */
-    FUNCTION_MAX = 1 << 20, /* bytes of one function that are looked at */
+    FUNCTION_MAX = 1 << 18, /* bytes of one function that are looked at; free() has 5,000 */
+    LOOKUP_WORK = 32,       /* steps of one binary search in the unwind table */
 };
 
 /* The unwind table: function starts, ascending, as int32 relative to the table's own vaddr. */
@@ -39,7 +40,7 @@ struct search {
     struct function_table functions;
     uint64_t slots[SLOTS_MAX];
     unsigned slot_count;
-    uint64_t scanned_bytes;
+    uint64_t work; /* steps done, see BLOCKFN_WORK_MAX */
 };
 
 struct code {
@@ -134,14 +135,19 @@ static unsigned instruction_step(uint16_t machine)
 }
 
 /* Starts of the functions that `c` calls or jumps to, each once, at most CALLEES_MAX. */
-static unsigned callees_read(const struct search *s, const struct code *c,
-                             struct code ret[CALLEES_MAX])
+static unsigned callees_read(struct search *s, const struct code *c, struct code ret[CALLEES_MAX])
 {
     unsigned n = 0, step = instruction_step(s->elf->machine);
+    s->work += c->size;
     for (uint64_t at = 0; at + 4 <= c->size && n < CALLEES_MAX; at += step) {
+        if (s->work > BLOCKFN_WORK_MAX)
+            break; /* the caller says so */
         uint64_t target = branch_target(s->elf->machine, c, at);
         struct code callee;
-        if (target == 0 || target == c->vaddr || !function_code(s, target, &callee))
+        if (target == 0 || target == c->vaddr)
+            continue;
+        s->work += LOOKUP_WORK + n;
+        if (!function_code(s, target, &callee))
             continue;
         unsigned known = 0;
         while (known < n && ret[known].vaddr != target)
@@ -194,7 +200,7 @@ static bool loads_slot_x86(const struct search *s, const struct code *c)
 
 static bool loads_slot(struct search *s, const struct code *c)
 {
-    s->scanned_bytes += c->size;
+    s->work += c->size;
     return s->elf->machine == ELF_MACHINE_X86_64 ? loads_slot_x86(s, c) : loads_slot_aarch64(s, c);
 }
 
@@ -235,15 +241,15 @@ static int find_by_code(struct search *s, struct code *ret, struct error *reterr
     unsigned direct_count = callees_read(s, &free_block, direct);
     for (unsigned i = 0; i < direct_count; i++) {
         unsigned indirect_count = callees_read(s, &direct[i], indirect);
-        for (unsigned k = 0; k < indirect_count; k++) {
-            if (s->scanned_bytes > BLOCKFN_SCAN_MAX_BYTES)
-                return error_set(reterr, EFBIG, "no block function: too much code to search");
+        for (unsigned k = 0; k < indirect_count && s->work <= BLOCKFN_WORK_MAX; k++) {
             if ((found && indirect[k].vaddr == ret->vaddr) || !loads_slot(s, &indirect[k]))
                 continue;
             *ret = indirect[k];
             found++;
         }
     }
+    if (s->work > BLOCKFN_WORK_MAX)
+        return error_set(reterr, EFBIG, "no block function: too much code to search");
     if (found > 1)
         return error_set(reterr, ENOTUNIQ, "no block function: %u functions fit", found);
     if (found == 0)

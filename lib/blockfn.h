@@ -7,14 +7,14 @@
  * take: one function, called whether the profiler runs or not, not exported and mostly stripped.
  * docs/BLOCK_FUNCTION.md explains how it is found, why that is unambiguous, and what was verified.
  *
- * Owns nothing, allocates nothing. The file is hostile: work is bounded by BLOCKFN_SCAN_MAX_BYTES.
+ * Owns nothing, allocates nothing. The file is hostile: work is bounded by BLOCKFN_WORK_MAX.
  */
 #ifndef NPUMEM_BLOCKFN_H
 #define NPUMEM_BLOCKFN_H
 
 #include "elf_image.h"
 
-#define BLOCKFN_SCAN_MAX_BYTES (64u << 20) /* code bytes looked at before giving up */
+#define BLOCKFN_WORK_MAX (64u << 20) /* steps (about a byte of code each) before giving up */
 
 /* How the function was found. */
 enum blockfn_source {
@@ -39,7 +39,7 @@ struct blockfn {
 
 /*
  * Finds the function. Errors: -ENOENT not there or not found (reterr says which step failed);
- * -ENOTUNIQ more than one function fits; -EFBIG more code than BLOCKFN_SCAN_MAX_BYTES.
+ * -ENOTUNIQ more than one function fits; -EFBIG more work than BLOCKFN_WORK_MAX.
  * Cost: one pass over .dynsym and .rela.dyn, then some hundred KiB of code: about a millisecond.
  */
 int blockfn_find(const struct elf_image *e, struct blockfn *ret, struct error *reterr);
