@@ -39,6 +39,9 @@ HOMES = [(r"nccl", "libnccl"), (r"cusparseLt", "libcusparseLt"), (r"cuFile", "li
          (r"cudnn", "libcudnn"), (r"cu[A-Z]", "libcuda.so"), (r"Hccl", "libhccl"),
          (r"_Z\w*3atb", "libatb"), (r"acltdt", "libacl_tdt_channel"),
          (r"_ZN?K?2ge", "libge_runner"), (r"acl", "libacl_op_compiler")]
+# Looked up lazily in libacl_op_compiler.so.
+OP_COMPILER = re.compile(r"acl(op[A-Z]\w+|[SG]etCompileopt\w*|GenGraphAndDumpForOp|"
+                         r"(Create|Destroy)GraphDumpOpt)$")
 # Constructors of opaque handles: the caller takes NULL for a failure.
 CREATES = re.compile(r"acl(op|tdt)?Create")
 
@@ -142,15 +145,19 @@ def source_of(library, constants, workspaces, run_through):
             "typedef uint64_t u64;", "static long npusim_zero(void) { return 0; }",
             "static char npusim_handle[64];",
             "static long npusim_new(void) { return (long)(intptr_t)npusim_handle; }"]
+    own = HERE / library.soname.replace(".so", ".inc")
+    written = set()
+    if own.exists():
+        text.append(own.read_text())
+        written = set(re.findall(r"^\w+ (\w+)\(", text[-1], re.MULTILINE))
     if library.soname == "libopapi.so":
-        text.append((HERE / "opapi.inc").read_text())
         if run_through:
             text.append("int CommonOpExecutorRun(void *, u64, void *, void *);\n"
                         "static long npusim_run(void *workspace, u64 bytes, void *executor, void *"
                         "stream)\n{ return CommonOpExecutorRun(workspace, bytes, executor, stream);}")
         else:
             text.append("static long npusim_run(void) { return 0; }")
-    for name in sorted(library.names()):
+    for name in sorted(library.names() - written):
         if not IDENTIFIER.match(name):
             raise SystemExit(f"gen.py: cannot make a symbol named {name!r}")
         stem = name.removesuffix("GetWorkspaceSize")
@@ -205,7 +212,7 @@ def generate(site, sim_lib, out, cc="cc"):
     if "libascendcl.so" not in sim:
         raise SystemExit(f"gen.py: {sim_lib} has no libascendcl.so: build the simulated node first")
     inputs = [str(sorted((k, sorted(v)) for k, v in sim.items())), str(site)]
-    inputs += [(HERE / name).read_text() for name in ("gen.py", "elf.py", "names.def", "opapi.inc")]
+    inputs += [p.read_text() for p in sorted(HERE.glob("*")) if p.suffix in (".py", ".def", ".inc")]
     stamp = hashlib.sha256("\0".join(inputs).encode()).hexdigest()
     report_path = out / "report.json"
     if report_path.exists():
@@ -229,6 +236,7 @@ def generate(site, sim_lib, out, cc="cc"):
         if not name.endswith("GetWorkspaceSize"):
             opapi.versions[None].add(name + "GetWorkspaceSize")
     opapi.versions[None] |= set(workspaces)
+    made["libacl_op_compiler.so"].versions[None] |= {n for n in lazy if OP_COMPILER.match(n)}
     opapi.versions[None] |= {n for n in lazy if re.match(r"acl(Create|Destroy)(\w*Array|Scalar|"
                              r"ScalarList|Tensor|TensorList)$", n)} - in_sim
     link = [sim_lib / n for n, names in sim.items() if "CommonOpExecutorRun" in names][:1]
