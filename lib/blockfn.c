@@ -271,87 +271,6 @@ static int find_by_symbol(struct search *s, struct code *ret)
     return ret->bytes ? 0 : -ENOENT;
 }
 
-/* Whether `width` bytes are loaded from [base + displacement] at p, x86_64; width 1 or 4. */
-static bool loads_x86(const uint8_t *p, uint64_t left, unsigned base, uint8_t displacement,
-                      unsigned width)
-{
-    unsigned n = 0;
-    uint8_t rex = left > 0 && (p[0] & 0xf0) == 0x40 ? p[n++] : 0;
-    bool needs_sib = (base & 7) == 4;
-
-    if ((base >= 8) != ((rex & 1) != 0) || (rex & 8) || left < n + 5u)
-        return false;
-    if (width == 1 && p[n++] != 0x0f) /* movzx r32, byte */
-        return false;
-    if (p[n++] != (width == 1 ? 0xb6 : 0x8b))
-        return false;
-    uint8_t modrm = p[n++];
-    if ((modrm & 7) != (base & 7) || (needs_sib && p[n++] != 0x24))
-        return false;
-    if ((modrm & 0xc0) == 0x40) /* byte displacement follows */
-        return n < left && p[n] == displacement;
-    return (modrm & 0xc0) == 0 && displacement == 0 && (base & 7) != 5;
-}
-
-/* The callee-saved register that takes the first argument: mov r64, rdi. -1: none. */
-static int argument_register_x86(const struct code *c)
-{
-    for (uint64_t at = 0; at + 3 <= c->size; at++) {
-        const uint8_t *p = c->bytes + at;
-        if (p[1] != 0x89 || (p[0] & 0xfe) != 0x48 || (p[2] & 0xf8) != 0xf8)
-            continue; /* rex.w mov r/m64, rdi with a register as target */
-        int target = (p[2] & 7) | (p[0] & 1) << 3;
-        if (target == 3 || target == 5 || target >= 12) /* rbx, rbp, r12 to r15 */
-            return target;
-    }
-    return -1;
-}
-
-static enum blockfn_layout layout_of(bool reads_byte4, bool reads_word0)
-{
-    if (reads_byte4)
-        return BLOCKFN_LAYOUT_COMPONENT;
-    return reads_word0 ? BLOCKFN_LAYOUT_V24 : BLOCKFN_LAYOUT_UNKNOWN;
-}
-
-static enum blockfn_layout layout_read_x86(const struct code *c)
-{
-    int base = argument_register_x86(c);
-    bool byte4 = false, word0 = false;
-
-    for (uint64_t at = 0; base >= 0 && at < c->size; at++) {
-        byte4 |= loads_x86(c->bytes + at, c->size - at, (unsigned)base, 4, 1);
-        word0 |= loads_x86(c->bytes + at, c->size - at, (unsigned)base, 0, 4);
-    }
-    return layout_of(byte4, word0);
-}
-
-static enum blockfn_layout layout_read_aarch64(const struct code *c)
-{
-    bool byte4 = false, word0 = false;
-    uint32_t base = 0; /* register that takes x0 */
-
-    for (uint64_t at = 0; at + 4 <= c->size; at += 4) {
-        uint32_t word = word_at(c->bytes + at);
-        if (base == 0 && (word & 0xffffffe0) == 0xaa0003e0 && (word & 31) >= 19)
-            base = word & 31; /* mov x19..x28, x0 */
-        if (base == 0)
-            continue;
-        byte4 |= (word & 0xffffffe0) == (0x39401000 | base << 5); /* ldrb w, [base, #4] */
-        word0 |= (word & 0xffffffe0) == (0xb9400000 | base << 5); /* ldr w, [base] */
-    }
-    return layout_of(byte4, word0);
-}
-
-/*
- * The five bytes before `ptr` are copied into the MemoryData: with component_type, the last of them
- * is at offset 4 and needs a load of its own; without, one 4-byte load takes all.
- */
-static enum blockfn_layout layout_read(uint16_t machine, const struct code *c)
-{
-    return machine == ELF_MACHINE_X86_64 ? layout_read_x86(c) : layout_read_aarch64(c);
-}
-
 int blockfn_find(const struct elf_image *e, struct blockfn *ret, struct error *reterr)
 {
     struct search s = {.elf = e};
@@ -370,7 +289,7 @@ int blockfn_find(const struct elf_image *e, struct blockfn *ret, struct error *r
         .vaddr = function.vaddr,
         .probe_offset = elf_probe_offset_hint(e, offset),
         .source = source,
-        .layout = layout_read(e->machine, &function),
+        .layout = blockfn_layout_read(e->machine, function.bytes, function.size),
     };
     return 0;
 }

@@ -44,6 +44,9 @@ struct blockfn {
  */
 int blockfn_find(const struct elf_image *e, struct blockfn *ret, struct error *reterr);
 
+/* Which struct the function with this code reads. Cost: linear in bytes. */
+enum blockfn_layout blockfn_layout_read(uint16_t machine, const uint8_t *code, uint64_t bytes);
+
 /* "code" or "symbol"; "component", "v24" or "unknown". */
 const char *blockfn_source_name(enum blockfn_source source);
 const char *blockfn_layout_name(enum blockfn_layout layout);
