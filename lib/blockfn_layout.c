@@ -70,7 +70,7 @@ static enum blockfn_layout layout_of(bool loads_byte4, bool loads_word0, bool to
 
 static enum blockfn_layout layout_read_x86(const uint8_t *code, uint64_t bytes)
 {
-    int base = argument_register_x86(c);
+    int base = argument_register_x86(code, bytes);
     bool byte4 = false, word0 = false, touches4 = false;
 
     for (uint64_t at = 0; base >= 0 && at < bytes; at++) {
