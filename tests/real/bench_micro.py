@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Cost of the block level on the real torch_npu: `torch.empty` of 700 KiB and `del`.
+
+    bench_micro.py [--build DIR] [--bin DIR] [--rounds 7] [--pairs 20000]
+
+One process; its rounds alternate between bare and under a daemon that is started and stopped around
+each, so that both see the same machine. Prints one JSON object: best and median of each in ns of
+thread CPU time per pair, and the ratio of the bests (bar: 2.0). The exit code is 1 above the bar.
+"""
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+
+import harness
+from harness import PROGRAMS, CheckError, Daemon, Program, Scratch, find_binaries, wait_for
+
+BAR = 2.0
+
+
+class Micro:
+    """programs/micro.py, one round at a time."""
+
+    def __init__(self, node, scratch, pairs):
+        argv = [PROGRAMS / "micro.py", "--pairs", pairs]
+        self.program = Program(node, scratch, "micro", argv)
+        self.lines = 0
+        self.pid = self.next_line()["ready"]
+
+    def next_line(self):
+        def ready():
+            lines = self.program.out.read_text().splitlines()
+            return lines[self.lines] if len(lines) > self.lines else None
+        line = wait_for(ready, 120, "micro.py", self.program.alive)
+        self.lines += 1
+        return json.loads(line)
+
+    def round_ns(self):
+        self.program.process.stdin.write(b"\n")
+        self.program.process.stdin.flush()
+        return self.next_line()["ns_per_pair"]
+
+
+def measure(node, binaries, rounds, pairs):
+    """{"bare": [ns], "observed": [ns]}, interleaved."""
+    results = {"bare": [], "observed": []}
+    with Scratch() as scratch:
+        micro = Micro(node, scratch, pairs)
+        with micro.program:
+            for _ in range(rounds):
+                results["bare"].append(micro.round_ns())
+                with Daemon(binaries, scratch) as daemon:
+                    wait_for(lambda: daemon.rank_row(micro.pid), 10, "row of micro.py")
+                    results["observed"].append(micro.round_ns())
+                    # Else the round ran without the probe that it is to measure.
+                    wait_for(lambda: (daemon.rank_row(micro.pid) or {}).get("reserved_bytes"), 5,
+                             "block level of micro.py")
+    return results
+
+
+def main():
+    parser = argparse.ArgumentParser(description="block level cost on the real torch_npu")
+    parser.add_argument("--build", type=pathlib.Path, default=harness.ROOT / "build" / "release")
+    parser.add_argument("--bin", type=pathlib.Path)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--pairs", type=int, default=20000)
+    args = parser.parse_args()
+    binaries = find_binaries(args.bin or args.build)
+    if not binaries:
+        sys.exit(f"bench_micro.py: no npumemd and npumem in {args.bin or args.build}")
+    try:
+        node = harness.real_node.Node(args.build, quiet=True)
+        results = measure(node, binaries, args.rounds, args.pairs)
+    except (CheckError, harness.real_node.make_venv.WheelsError) as error:
+        sys.exit(f"bench_micro.py: {error}")
+    ratio = min(results["observed"]) / min(results["bare"])
+    report = {"name": "torch.empty 700 KiB and del", "bar": BAR, "ratio": round(ratio, 3)}
+    for name, values in results.items():
+        report[name] = {"best_ns": round(min(values)), "median_ns": round(statistics.median(values))}
+    print(json.dumps(report))
+    sys.exit(1 if ratio > BAR else 0)
+
+
+if __name__ == "__main__":
+    main()
