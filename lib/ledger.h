@@ -31,11 +31,11 @@ struct process_facts {
     uint32_t start_ticks;
     uint64_t start_time_ns; /* wall clock */
     char comm[16];
-    char title[256];     /* cmdline, blanks for NULs */
-    char container[72];  /* id from cgroup, empty on the host */
-    int32_t rank;        /* -1 unknown */
-    int32_t world_size;  /* -1 unknown */
-    char rank_source[16]; /* hccl, title, environ, cmdline; empty unknown */
+    char title[256];              /* cmdline, blanks for NULs */
+    char container[72];           /* id from cgroup, empty on the host */
+    int32_t rank;                 /* -1 unknown */
+    int32_t world_size;           /* -1 unknown */
+    char rank_source[16];         /* hccl, title, environ, cmdline; empty unknown */
     uint16_t visible_devices[64]; /* user device i -> driver logical device */
     uint16_t visible_count;       /* 0: identity */
 };
@@ -45,7 +45,7 @@ enum ledger_level {
     LEVEL_PHYSICAL = 0, /* device memory the driver gave: HAL allocation or VMM handle */
     LEVEL_HOST = 1,     /* pinned or registered host memory */
     LEVEL_BLOCK = 2,    /* allocator block, allocated (a tensor holds it) */
-    LEVEL_PENDING = 3,  /* allocator block freed by its owner, still waiting for a stream (active) */
+    LEVEL_PENDING = 3, /* allocator block freed by its owner, still waiting for a stream (active) */
     LEVEL_RESERVED_VA = 4, /* VMM address range; consumes nothing */
     LEVEL_POOL_SUB = 5, /* sub-allocation of a stream-ordered pool; consumes nothing of its own */
     LEVEL_COUNT
@@ -71,7 +71,8 @@ struct ledger_entry {
     enum ledger_level level;
 };
 
-/* Totals of one (process, device, level, owner). */
+/* Totals of one (process, device, level, owner). before_attach and PTA@small (blocks summed in the
+ * kernel) are rows, too, so that the rows of a level add up to its total. */
 struct ledger_owner_total {
     uint32_t owner;
     uint16_t device;
@@ -84,22 +85,23 @@ struct ledger_owner_total {
 struct ledger_pool {
     uint16_t device; /* torch's index */
     uint8_t component;
-    uint64_t time_ns; /* of the newest totals */
+    uint64_t time_ns;                                      /* of the newest totals */
     int64_t allocated_bytes, reserved_bytes, active_bytes; /* reserved corrected for later frees */
-    int64_t known_block_bytes; /* live LEVEL_BLOCK entries of this pool */
-    int64_t small_bytes;       /* net of blocks summed in the kernel; may be negative: then they
-                                  were allocated before attach */
-    int64_t before_attach_bytes; /* allocated - known - small, never below 0 */
+    int64_t known_block_bytes;   /* live LEVEL_BLOCK entries of this pool */
+    int64_t small_bytes;         /* net of blocks summed in the kernel; may be negative: then they
+                                    were allocated before attach */
+    int64_t before_attach_bytes; /* allocated - known - small (small not below 0), never below 0 */
     uint64_t event_count;
 };
 
 /* One process and one device it holds memory on (or has set). */
 struct ledger_device_use {
-    uint16_t device; /* driver logical id */
+    uint16_t device;         /* driver logical id */
     uint64_t physical_bytes; /* live known + physical before attach */
     uint64_t known_bytes;    /* live entries seen by events */
     uint64_t before_attach_bytes;
-    uint64_t driver_bytes;   /* newest figure of the driver for (process, device); UINT64_MAX unknown */
+    uint64_t
+        driver_bytes; /* newest figure of the driver for (process, device); UINT64_MAX unknown */
     uint64_t peak_bytes;
     uint64_t peak_ns;
 };
@@ -116,14 +118,19 @@ struct ledger_process {
 /* What went wrong or could not be told; all monotonic counters. */
 struct ledger_stats {
     uint64_t events, decode_errors, unmatched_frees, failed_frees, late_frees /* reused address */,
-        duplicate_allocs /* address was live: the old entry was dropped */, lost_events, sequence_gaps;
+        duplicate_allocs /* address was live: the old entry was dropped */, lost_events,
+        sequence_gaps;
     uint64_t live_entries, memory_bytes;
+    uint64_t dropped_entries /* max_entries or out of memory */,
+        dropped_processes /* max_processes, all alive */,
+        events_after_exit /* of a process known to be gone */;
 };
 
 /* Names the library that a return address of a process is in ("torch_npu", "hccl", "" unknown). */
 typedef const char *(*ledger_caller_fn)(void *userdata, uint32_t tgid, uint64_t address);
 
-/* Something worth keeping durably happened (process start/exit, failed allocation, communicator). */
+/* Something worth keeping durably happened (process start/exit, failed allocation, communicator).
+ */
 enum ledger_notice_kind { NOTICE_PROCESS, NOTICE_EXIT, NOTICE_OOM, NOTICE_COMM, NOTICE_LOSS };
 struct ledger_notice {
     enum ledger_notice_kind kind;
@@ -146,38 +153,49 @@ int ledger_new(const struct ledger_config *config, struct ledger **ret);
 struct ledger *ledger_free(struct ledger *l);
 DEFINE_CLEANUP(struct ledger *, ledger_free)
 
-/* Adds or refreshes a process. A different start_ticks under the same tgid ends the old process
- * first (pid reuse). start_ticks 0 on either side matches anything. Returns 0; -ENOMEM. */
+/* Adds or refreshes a process. A later start_ticks under the same tgid ends the old process first
+ * (pid reuse), an earlier one is ignored. start_ticks 0 on either side matches anything. A rank
+ * that a communicator named is kept. Returns 0; -ENOMEM; -ENOSPC: max_processes, all alive. */
 int ledger_process_update(struct ledger *l, const struct process_facts *facts, uint64_t now_ns);
 
 /* The process is gone: everything it held is free, its entry stays as "exited" with its last state
- * available to iterators until it is evicted. Unknown tgid: 0. */
+ * (owners, devices, pools; no entries) available to iterators until it is evicted. Drain the ring
+ * first: later events of it are counted in events_after_exit and not applied. Unknown tgid: 0. */
 int ledger_process_exit(struct ledger *l, uint32_t tgid, uint32_t start_ticks, uint64_t now_ns);
 
 /* Applies one event. An event of an unknown process creates it with what the event says.
  * Returns 0 applied, 1 not applied but counted, -EBADMSG malformed (counted in decode_errors). */
 int ledger_apply(struct ledger *l, const struct nm_event *event);
 
-/* Feeds the kernel's newest allocator totals (from the pools map). Older time_ns than known: ignored. */
+/* Feeds the kernel's newest allocator totals (from the pools map). Older time_ns than known:
+ * ignored. Returns 0; 1 process gone; -EAGAIN: seq is odd, read again; -EBADMSG; -ENOMEM. */
 int ledger_pool_totals(struct ledger *l, const struct nm_pool_key *key,
                        const struct nm_pool_totals *totals);
 /* Feeds the kernel's sums of small blocks (absolute since attach). */
 int ledger_small_totals(struct ledger *l, const struct nm_small_key *key,
                         const struct nm_small_totals *totals);
 /* Feeds the driver's figure for one process, device and module (from /proc/svm): absolute bytes.
- * Sets and shrinks before-attach memory; module as in the HAL flag. */
+ * Sets and shrinks before-attach memory; module as in the HAL flag. now_ns is from before the
+ * figure was read; drain the ring between reading and feeding (rules: ledger_driver.c). Returns 0;
+ * 1 unknown or exited process; -EBADMSG; -ENOMEM. */
 int ledger_driver_usage(struct ledger *l, uint32_t tgid, uint16_t device, uint8_t module,
                         uint64_t bytes, uint64_t now_ns);
 /* Card figures: total and used bytes of a device, as the driver says. */
-void ledger_card_usage(struct ledger *l, uint16_t device, uint64_t total_bytes, uint64_t used_bytes);
+void ledger_card_usage(struct ledger *l, uint16_t device, uint64_t total_bytes,
+                       uint64_t used_bytes);
 bool ledger_card(const struct ledger *l, uint16_t device, uint64_t *ret_total, uint64_t *ret_used);
 /* Events known to be lost in the kernel (absolute). */
 void ledger_set_lost(struct ledger *l, uint64_t lost_events);
 
 const struct ledger_stats *ledger_stats(const struct ledger *l);
 
+/* Live objects of a process by the kind of event that makes them: NM_EVENT_CONTEXT_CREATE,
+ * NM_EVENT_STREAM_CREATE, NM_EVENT_COMM_INIT, NM_EVENT_POOL_CREATE, NM_EVENT_ATB_CONTEXT_CREATE. */
+uint64_t ledger_object_count(const struct ledger *l, uint32_t tgid, unsigned kind);
+
 /* Iterators call fn until it returns non-zero, and return that. Order is stable: processes by first
- * sight, devices and owners by id, entries by table order. fn must not change the ledger. */
+ * sight, devices, levels and owners by id, entries by table order. fn must not change the ledger.
+ * A tgid means the newest process of that number. each_owner may return -ENOMEM. */
 int ledger_each_process(const struct ledger *l, int (*fn)(void *, const struct ledger_process *),
                         void *userdata);
 const struct ledger_process *ledger_find_process(const struct ledger *l, uint32_t tgid);
@@ -187,7 +205,8 @@ int ledger_each_owner(const struct ledger *l, uint32_t tgid,
                       int (*fn)(void *, const struct ledger_owner_total *), void *userdata);
 int ledger_each_pool(const struct ledger *l, uint32_t tgid,
                      int (*fn)(void *, const struct ledger_pool *), void *userdata);
-/* tgid 0: all processes. Cost: linear in live entries. */
+/* tgid 0: all processes. Cost: linear in live entries. Mappings and imported memory are not shown.
+ */
 int ledger_each_entry(const struct ledger *l, uint32_t tgid,
                       int (*fn)(void *, const struct ledger_entry *), void *userdata);
 

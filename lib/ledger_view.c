@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ledger_view.c - the iterators: what the ledger shows, in a stable order.
+ *
+ * Must not: change the ledger.
+ * Two owners are made up here, so that the rows of a level add up to its total: before_attach
+ * (physical and block level) and PTA@small (block level).
+ */
+#include "ledger_internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+int ledger_each_process(const struct ledger *l, int (*fn)(void *, const struct ledger_process *),
+                        void *userdata)
+{
+    for (uint32_t i = 0; i < l->process_count; i++) {
+        int r = fn(userdata, &l->processes[i]->pub);
+        if (r)
+            return r;
+    }
+    return 0;
+}
+
+const struct ledger_process *ledger_find_process(const struct ledger *l, uint32_t tgid)
+{
+    const struct process *p = process_find(l, tgid);
+    return p ? &p->pub : NULL;
+}
+
+int ledger_each_device(const struct ledger *l, uint32_t tgid,
+                       int (*fn)(void *, const struct ledger_device_use *), void *userdata)
+{
+    const struct process *p = process_find(l, tgid);
+    for (uint32_t i = 0; p && i < p->device_count; i++) {
+        int r = fn(userdata, &p->devices[i].use);
+        if (r)
+            return r;
+    }
+    return 0;
+}
+
+int ledger_each_pool(const struct ledger *l, uint32_t tgid,
+                     int (*fn)(void *, const struct ledger_pool *), void *userdata)
+{
+    const struct process *p = process_find(l, tgid);
+    for (unsigned device = 0; p && device < POOL_DEVICE_LIMIT; device++) {
+        for (unsigned component = 0; component < POOL_COMPONENTS; component++) {
+            const struct pool *pool = pool_find(p, (uint16_t)device, (uint8_t)component);
+            struct ledger_pool figures;
+            if (!pool)
+                continue;
+            pool_figures(pool, &figures);
+            int r = fn(userdata, &figures);
+            if (r)
+                return r;
+        }
+    }
+    return 0;
+}
+
+static int owner_compare(const void *one, const void *other)
+{
+    const struct ledger_owner_total *a = one, *b = other;
+    if (a->device != b->device)
+        return a->device < b->device ? -1 : 1;
+    if (a->level != b->level)
+        return a->level < b->level ? -1 : 1;
+    return a->owner < b->owner ? -1 : a->owner > b->owner;
+}
+
+static uint64_t small_count(const struct pool *pool)
+{
+    uint64_t count = 0;
+    for (uint32_t n = 0; (n = map_next(&pool->small, n));)
+        count += ((const struct small *)map_at(&pool->small, n))->net_count;
+    return count;
+}
+
+static uint32_t owners_collect(const struct process *p, struct ledger_owner_total *totals)
+{
+    uint32_t count = 0;
+    for (uint32_t n = 0; (n = map_next(&p->rows, n));) {
+        const struct row *row = map_at(&p->rows, n);
+        totals[count++] = (struct ledger_owner_total){
+            .owner = (uint32_t)(row->key >> 32),
+            .device = (uint16_t)row->key,
+            .level = (enum ledger_level)row->key_b,
+            .bytes = row->bytes,
+            .count = row->count,
+            .peak_bytes = row->peak_bytes,
+            .inferred = row->inferred,
+        };
+    }
+    for (uint32_t i = 0; i < p->device_count; i++)
+        if (p->devices[i].use.before_attach_bytes)
+            totals[count++] = (struct ledger_owner_total){
+                .owner = OWNER_ID_BEFORE_ATTACH,
+                .device = p->devices[i].use.device,
+                .level = LEVEL_PHYSICAL,
+                .bytes = p->devices[i].use.before_attach_bytes,
+                .peak_bytes = p->devices[i].use.before_attach_bytes,
+            };
+    for (uint32_t i = 0; i < p->pool_count; i++) {
+        struct ledger_pool figures;
+        pool_figures(p->pools[i], &figures);
+        struct ledger_owner_total total = {.device = figures.device, .level = LEVEL_BLOCK};
+        if (figures.before_attach_bytes) {
+            total.owner = OWNER_ID_BEFORE_ATTACH;
+            total.bytes = total.peak_bytes = (uint64_t)figures.before_attach_bytes;
+            totals[count++] = total;
+        }
+        if (figures.small_bytes > 0) {
+            total.owner = OWNER_ID_PTA_SMALL;
+            total.bytes = total.peak_bytes = (uint64_t)figures.small_bytes;
+            total.count = small_count(p->pools[i]);
+            totals[count++] = total;
+        }
+    }
+    return count;
+}
+
+int ledger_each_owner(const struct ledger *l, uint32_t tgid,
+                      int (*fn)(void *, const struct ledger_owner_total *), void *userdata)
+{
+    const struct process *p = process_find(l, tgid);
+    if (!p)
+        return 0;
+    size_t most = (size_t)p->rows.count + p->device_count + 2 * (size_t)p->pool_count;
+    _cleanup_free_ struct ledger_owner_total *totals = calloc(most + 1, sizeof(*totals));
+    if (!totals)
+        return -ENOMEM;
+    uint32_t count = owners_collect(p, totals);
+    qsort(totals, count, sizeof(*totals), owner_compare);
+    for (uint32_t i = 0; i < count; i++) {
+        int r = fn(userdata, &totals[i]);
+        if (r)
+            return r;
+    }
+    return 0;
+}
+
+static void entry_show(const struct process *p, const struct entry *e, struct ledger_entry *ret)
+{
+    const struct row *row = map_at(&p->rows, e->row);
+    *ret = (struct ledger_entry){
+        .address = e->key,
+        .size_bytes = e->bytes,
+        .allocated_ns = e->time_ns,
+        .owner = (uint32_t)(row->key >> 32),
+        .tgid = p->pub.facts.tgid,
+        .device = (uint16_t)row->key,
+        .api = e->api,
+        .level = (enum ledger_level)row->key_b,
+    };
+    switch (SPACE_OF(e->key_b)) {
+    case SPACE_BLOCK:
+        ret->stream = e->stream;
+        return;
+    case SPACE_WORKSPACE:
+        ret->stream = e->stream;
+        ret->address = e->aux;
+        return;
+    case SPACE_HANDLE:
+        ret->handle = e->key;
+        ret->address = e->link ? e->aux : 0;
+        ret->requested_bytes = e->bytes;
+        break;
+    case SPACE_ORPHAN:
+        ret->address = e->aux;
+        ret->requested_bytes = e->bytes;
+        break;
+    default:
+        if (ret->level == LEVEL_POOL_SUB)
+            ret->handle = e->aux;
+        ret->requested_bytes = ret->level == LEVEL_POOL_SUB ? e->bytes : e->aux;
+        break;
+    }
+    ret->caller = e->caller;
+}
+
+static int each_entry_of(const struct process *p, int (*fn)(void *, const struct ledger_entry *),
+                         void *userdata)
+{
+    for (uint32_t n = 0; (n = map_next(&p->entries, n));) {
+        const struct entry *e = entry_at(p, n);
+        struct ledger_entry shown;
+        if (!e->row)
+            continue;
+        entry_show(p, e, &shown);
+        int r = fn(userdata, &shown);
+        if (r)
+            return r;
+    }
+    return 0;
+}
+
+int ledger_each_entry(const struct ledger *l, uint32_t tgid,
+                      int (*fn)(void *, const struct ledger_entry *), void *userdata)
+{
+    if (tgid) {
+        const struct process *p = process_find(l, tgid);
+        return p ? each_entry_of(p, fn, userdata) : 0;
+    }
+    for (uint32_t i = 0; i < l->process_count; i++) {
+        int r = each_entry_of(l->processes[i], fn, userdata);
+        if (r)
+            return r;
+    }
+    return 0;
+}
+
+uint64_t ledger_object_count(const struct ledger *l, uint32_t tgid, unsigned kind)
+{
+    const struct process *p = process_find(l, tgid);
+    return p && kind < NM_EVENT_KIND_COUNT ? p->object_count[kind] : 0;
+}
