@@ -6,17 +6,16 @@
  * Must not: add levels; turn an unknown into a number.
  * Invariants: with a card figure, attributed + other processes + driver side + unattributed = used.
  */
-#include <errno.h>
-#include <string.h>
+#include <inttypes.h>
+#include <stdio.h>
 
+#include "owner.h"
 #include "view_rows.h"
 
 /* Devices of one host: ids that visible_devices of the ledger can name. */
 #define MAX_DEVICES 64
 
-#define OWNER_BEFORE "before_attach"
-/* Blocks below the threshold of detail "large", summed in the kernel without addresses. */
-#define OWNER_SMALL "PTA@block (<1 MiB)"
+#define MIB (UINT64_C(1) << 20)
 
 struct owners {
     const struct ledger *ledger;
@@ -59,23 +58,37 @@ static int on_owner(void *userdata, const struct ledger_owner_total *t)
     return 0;
 }
 
-/* Rows that have a size but no addresses: the same at both levels, never one for the other. */
-static void write_sized_owners(struct owners *o)
+/* Blocks below the threshold have a sum but no addresses. The name says where the threshold is. */
+static void small_owner(const struct view_context *c, char *ret, size_t size)
 {
+    uint64_t bytes = c->small_block_bytes ? c->small_block_bytes : MIB;
+    const char *unit = bytes % MIB == 0 ? "MiB" : bytes % 1024 == 0 ? "KiB" : "B";
+    uint64_t count = bytes % MIB == 0 ? bytes / MIB : bytes % 1024 == 0 ? bytes / 1024 : bytes;
+
+    snprintf(ret, size, "%s (<%" PRIu64 " %s)", owner_fixed_name(OWNER_ID_PTA_BLOCK), count, unit);
+}
+
+/* Rows that have a size but no addresses: the same at both levels, never one for the other. */
+static void write_sized_owners(const struct view_context *c, struct owners *o)
+{
+    const char *before = owner_fixed_name(OWNER_ID_BEFORE_ATTACH);
+    char small[64];
+
     const struct view_row *row = o->row;
     struct view_pool_sum pools = view_row_pools(row);
     struct json *j = o->json;
 
     if (row->use.before_attach_bytes) {
-        write_owner(j, OWNER_BEFORE, level_name(LEVEL_PHYSICAL), row->use.before_attach_bytes);
+        write_owner(j, before, level_name(LEVEL_PHYSICAL), row->use.before_attach_bytes);
         o->physical_bytes += row->use.before_attach_bytes;
     }
     if (pools.small_bytes) {
-        write_owner(j, OWNER_SMALL, level_name(LEVEL_BLOCK), (uint64_t)pools.small_bytes);
+        small_owner(c, small, sizeof(small));
+        write_owner(j, small, level_name(LEVEL_BLOCK), (uint64_t)pools.small_bytes);
         o->block_bytes += (uint64_t)pools.small_bytes;
     }
     if (pools.before_attach_bytes) {
-        write_owner(j, OWNER_BEFORE, level_name(LEVEL_BLOCK), (uint64_t)pools.before_attach_bytes);
+        write_owner(j, before, level_name(LEVEL_BLOCK), (uint64_t)pools.before_attach_bytes);
         o->block_bytes += (uint64_t)pools.before_attach_bytes;
     }
 }
@@ -186,7 +199,7 @@ static int write_rank(const struct ledger *l, const struct view_context *c,
     json_karray(j, "owners");
     if (row->alive)
         r = ledger_each_owner(l, row->facts.tgid, on_owner, &o);
-    write_sized_owners(&o);
+    write_sized_owners(c, &o);
     json_end(j);
     write_gaps(c, row, j);
     write_pools(row, j);
