@@ -40,3 +40,16 @@ const char *probe_level_name(enum probe_level level)
     static const char *const names[] = {"ENTRY", "ACL", "HAL", "SCOPE", "COMM"};
     return (unsigned)level < sizeof(names) / sizeof(names[0]) ? names[level] : "";
 }
+
+const char *probe_id_name(unsigned id)
+{
+    static const char *const names[PROBE_COUNT] = {
+        [PROBE_NONE] = "",
+#define NM_CALL(id_, ...) [PROBE_##id_] = #id_,
+#define NM_ENTRY(id_, ...) [PROBE_##id_] = #id_,
+#include "probes.def"
+#undef NM_CALL
+#undef NM_ENTRY
+    };
+    return names[id < PROBE_COUNT ? id : PROBE_NONE];
+}

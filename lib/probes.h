@@ -43,6 +43,9 @@ const struct probe_row *probe_row(unsigned id);
 /* Symbol of a row for people, "" for 0 or an unknown number. */
 const char *probe_name(unsigned id);
 
+/* Id of a row as probes.def spells it ("ACL_MALLOC"): names its kernel programs. "" for 0. */
+const char *probe_id_name(unsigned id);
+
 /* Id of a symbol, PROBE_NONE if no row has it. Cost: linear in rows; for start-up and the CLI. */
 enum probe_id probe_find(const char *symbol);
 

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attach.h - which library files carry live probes.
+ *
+ * Owns: one record per file (inode) that a process maps and schema/libraries.def names, with its
+ * links. A uprobe belongs to an inode, so one record serves every process that maps it. The same
+ * inode seen through another overlay mount is recognised by its probes being live already, and
+ * never linked twice. Must not: know processes beyond the one through which a file is opened.
+ */
+#ifndef NPUMEM_DAEMON_ATTACH_H
+#define NPUMEM_DAEMON_ATTACH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "cleanup.h"
+#include "elf_image.h"
+#include "err.h"
+#include "probe_set.h"
+#include "procmaps.h"
+
+struct attach;
+
+enum attach_state {
+    ATTACH_LIVE,   /* probes are in */
+    ATTACH_EMPTY,  /* nothing of probes.def is in this file */
+    ATTACH_FAILED, /* see error */
+};
+
+struct attach_file {
+    dev_t dev;
+    ino_t ino;
+    struct timespec mtime; /* a file rewritten in place is another file */
+    off_t size;
+    char *path;  /* as first seen */
+    int library; /* row of libraries.def */
+    enum attach_state state;
+    struct error error; /* FAILED; or why the block function is missing */
+    uint8_t build_id[ELF_BUILD_ID_MAX];
+    size_t build_id_bytes;
+    struct probe_point *points;
+    size_t point_count;
+    char first_bytes[4]; /* of the file at the first entry point: differ in memory once probed */
+    bool has_block, has_hal, has_acl;
+    const char *block_layout;
+    struct attach_file *alias_of; /* the same inode under another device number */
+    int *links;
+    size_t link_count;
+    uint32_t users;     /* targets that map it */
+    uint64_t attach_ns; /* boot time when its probes went live */
+    uint64_t link_cost_ns;
+    struct attach_file *next;
+};
+
+int attach_new(struct probe_set *set, struct attach **ret);
+/* Closes all links; the last thing before exit. */
+struct attach *attach_free(struct attach *a);
+DEFINE_CLEANUP(struct attach *, attach_free)
+
+/*
+ * The record of the file behind one mapping of a process; probes it at first sight.
+ * entry is an executable mapping whose path matched library. Returns 0 and *ret (also when the file
+ * is empty or failed: see its state); -ENOENT, -ESRCH, -EACCES if it cannot be opened.
+ */
+int attach_mapping(struct attach *a, uint32_t tgid, const struct maps_entry *entry, int library,
+                   struct attach_file **ret, struct error *reterr);
+
+/* Drops one user; files that nobody uses are detached when there are more than a few of them. */
+void attach_release(struct attach *a, struct attach_file *file);
+
+const struct attach_file *attach_first(const struct attach *a); /* then ->next */
+
+#endif

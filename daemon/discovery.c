@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * discovery.c - perf side-band records of all CPUs; see discovery.h.
+ */
+#include "discovery.h"
+
+#include <linux/perf_event.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "procmaps.h"
+
+#define BUFFER_PAGES 64 /* per CPU; no record lost in 500 process starts at 64 (measured) */
+#define RECORD_MAX (sizeof(struct perf_event_header) + 128 + MAPS_PATH_MAX)
+
+struct cpu_buffer {
+    int fd;
+    struct perf_event_mmap_page *page;
+    sd_event_source *source;
+};
+
+struct discovery {
+    const struct discovery_handler *handler;
+    void *userdata;
+    size_t page_bytes, data_bytes;
+    int cpu_count;
+    struct cpu_buffer *cpus;
+    uint8_t record[RECORD_MAX];
+};
+
+struct record_mmap2 {
+    struct perf_event_header header;
+    uint32_t tgid, tid;
+    uint64_t addr, length, offset;
+    uint32_t maj, min;
+    uint64_t ino, ino_generation;
+    uint32_t prot, flags;
+    char filename[];
+};
+struct record_task { /* FORK, EXIT; COMM has the first two ids */
+    struct perf_event_header header;
+    uint32_t tgid, parent_tgid, tid, parent_tid;
+};
+
+static void handle_record(struct discovery *d, const struct perf_event_header *h, size_t size)
+{
+    switch (h->type) {
+    case PERF_RECORD_MMAP2: {
+        const struct record_mmap2 *m = (const void *)h;
+        size_t room = size > sizeof(*m) ? size - sizeof(*m) : 0;
+        if (room && memchr(m->filename, '\0', room) && library_match(m->filename) >= 0)
+            d->handler->mapped(d->userdata, m->tgid);
+        break;
+    }
+    case PERF_RECORD_FORK: {
+        const struct record_task *t = (const void *)h;
+        if (size >= sizeof(*t) && t->tgid != t->parent_tgid)
+            d->handler->forked(d->userdata, t->tgid, t->parent_tgid);
+        break;
+    }
+    case PERF_RECORD_COMM: {
+        const struct record_task *t = (const void *)h;
+        if (size >= sizeof(*h) + 8)
+            d->handler->renamed(d->userdata, t->tgid);
+        break;
+    }
+    case PERF_RECORD_LOST:
+        d->handler->lost(d->userdata);
+        break;
+    }
+}
+
+static void drain_cpu(struct discovery *d, struct cpu_buffer *cpu)
+{
+    uint8_t *data = (uint8_t *)cpu->page + d->page_bytes;
+    uint64_t head =
+        atomic_load_explicit((_Atomic uint64_t *)&cpu->page->data_head, memory_order_acquire);
+    uint64_t tail = cpu->page->data_tail;
+
+    while (tail < head) {
+        size_t at = tail % d->data_bytes;
+        const struct perf_event_header *h = (const void *)(data + at);
+        size_t size = h->size; /* 8-byte aligned, so a header never wraps */
+
+        if (size < sizeof(*h) || size > head - tail) {
+            tail = head; /* not a record: skip all */
+            break;
+        }
+        if (at + size > d->data_bytes) {
+            size_t first = d->data_bytes - at, kept = size < RECORD_MAX ? size : RECORD_MAX;
+            memcpy(d->record, h, first < kept ? first : kept);
+            if (kept > first)
+                memcpy(d->record + first, data, kept - first);
+            handle_record(d, (const void *)d->record, kept);
+        } else {
+            handle_record(d, h, size);
+        }
+        tail += size;
+    }
+    atomic_store_explicit((_Atomic uint64_t *)&cpu->page->data_tail, tail, memory_order_release);
+}
+
+void discovery_drain(struct discovery *d)
+{
+    for (int i = 0; d && i < d->cpu_count; i++)
+        if (d->cpus[i].page)
+            drain_cpu(d, &d->cpus[i]);
+}
+
+static int on_readable(sd_event_source *source, int fd, uint32_t revents, void *userdata)
+{
+    struct discovery *d = userdata;
+
+    for (int i = 0; i < d->cpu_count; i++)
+        if (d->cpus[i].fd == fd)
+            drain_cpu(d, &d->cpus[i]);
+    return 0;
+}
+
+static int cpu_open(struct discovery *d, sd_event *event, int cpu)
+{
+    struct perf_event_attr attr = {
+        .size = sizeof(attr),
+        .type = PERF_TYPE_SOFTWARE,
+        .config = PERF_COUNT_SW_DUMMY,
+        .mmap = 1,
+        .mmap2 = 1,
+        .comm = 1,
+        .task = 1,
+        .watermark = 1,
+        .wakeup_watermark = 1,
+        .exclude_kernel = 1,
+    };
+    struct cpu_buffer *c = &d->cpus[cpu];
+    int r;
+
+    c->fd = syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
+    if (c->fd < 0)
+        return errno == ENODEV ? 0 : -errno; /* an offline CPU runs nothing */
+    c->page =
+        mmap(NULL, d->page_bytes + d->data_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, c->fd, 0);
+    if (c->page == MAP_FAILED) {
+        c->page = NULL;
+        return -errno;
+    }
+    r = sd_event_add_io(event, &c->source, c->fd, EPOLLIN, on_readable, d);
+    return r < 0 ? r : 0;
+}
+
+int discovery_new(sd_event *event, const struct discovery_handler *handler, void *userdata,
+                  struct discovery **ret, struct error *reterr)
+{
+    _cleanup_(discovery_freep) struct discovery *d = calloc(1, sizeof(*d));
+    int r;
+
+    if (!d)
+        return -ENOMEM;
+    d->handler = handler;
+    d->userdata = userdata;
+    d->page_bytes = sysconf(_SC_PAGESIZE);
+    d->data_bytes = BUFFER_PAGES * d->page_bytes;
+    d->cpu_count = sysconf(_SC_NPROCESSORS_CONF);
+    d->cpus = calloc(d->cpu_count, sizeof(*d->cpus));
+    if (!d->cpus)
+        return -ENOMEM;
+    for (int i = 0; i < d->cpu_count; i++)
+        d->cpus[i].fd = -1;
+    for (int i = 0; i < d->cpu_count; i++) {
+        r = cpu_open(d, event, i);
+        if (r < 0) {
+            error_set(reterr, r, "cannot watch for new processes: %s", strerror(-r));
+            return error_fix(reterr, r, "run as root, or with CAP_PERFMON");
+        }
+    }
+    *ret = TAKE_PTR(d);
+    return 0;
+}
+
+struct discovery *discovery_free(struct discovery *d)
+{
+    if (!d)
+        return NULL;
+    for (int i = 0; d->cpus && i < d->cpu_count; i++) {
+        sd_event_source_disable_unref(d->cpus[i].source);
+        if (d->cpus[i].page)
+            munmap(d->cpus[i].page, d->page_bytes + d->data_bytes);
+        if (d->cpus[i].fd >= 0)
+            close(d->cpus[i].fd);
+    }
+    free(d->cpus);
+    free(d);
+    return NULL;
+}

@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * probe_set.c - loading the kernel programs and linking them; see probe_set.h.
+ *
+ * Must not: know processes or libraries. Invariant: a link is made with the return program before
+ * the entry program; C++ rows (entry-only) have no return program at all.
+ */
+#include "probe_set.h"
+
+#include <bpf/bpf.h>
+#include <bpf/btf.h>
+#include <bpf/libbpf.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "probe.skel.h"
+#include "probe_legacy.skel.h"
+
+#include "log.h"
+#include "probes.h"
+
+/* bpf_attr.link_create for uprobe_multi. Source: kernel 6.6 uapi linux/bpf.h; the build host's
+ * header may be older. */
+#define ATTACH_TRACE_UPROBE_MULTI 48
+#define UPROBE_MULTI_RETURN 1
+struct uprobe_multi_attr {
+    uint32_t prog_fd, target_fd, attach_type, flags;
+    uint64_t path, offsets, ref_ctr_offsets, cookies;
+    uint32_t count, multi_flags, pid;
+    uint32_t zero;
+};
+
+struct probe_set {
+    struct bpf_object *object;
+    enum probe_link_mode mode;
+    int ring_fd, counters_fd, excluded_fd, pools_fd, small_fd, atb_fd;
+    int enter_all_fd, leave_all_fd;
+    int cpu_count;
+    struct nm_cpu_counters *cpu_values;
+    struct probe *skeleton; /* one of the two */
+    struct probe_legacy *legacy;
+};
+
+static int quiet_print(enum libbpf_print_level level, const char *format, va_list ap)
+{
+    if (level == LIBBPF_WARN && log_get_level() >= LOG_DEBUG)
+        log_vprint(LOG_DEBUG, format, ap);
+    return 0;
+}
+
+static int uprobe_multi_link(int prog_fd, const char *path, const uint64_t *offsets,
+                             const uint64_t *cookies, uint32_t count, bool is_return)
+{
+    struct uprobe_multi_attr attr = {
+        .prog_fd = prog_fd,
+        .attach_type = ATTACH_TRACE_UPROBE_MULTI,
+        .path = (uintptr_t)path,
+        .offsets = (uintptr_t)offsets,
+        .cookies = (uintptr_t)cookies,
+        .count = count,
+        .multi_flags = is_return ? UPROBE_MULTI_RETURN : 0,
+    };
+    int fd = syscall(__NR_bpf, BPF_LINK_CREATE, &attr, offsetof(struct uprobe_multi_attr, zero));
+    return fd < 0 ? -errno : fd;
+}
+
+/* Whether the kernel knows uprobe_multi: it looks at the path before it looks at the program's
+ * functions, so that a link to a directory tells (-EBADF) from an unknown attach type (-EINVAL). */
+static bool kernel_has_uprobe_multi(void)
+{
+    struct bpf_insn insns[] = {
+        {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0},
+        {.code = BPF_JMP | BPF_EXIT},
+    };
+    LIBBPF_OPTS(bpf_prog_load_opts, opts, .expected_attach_type = ATTACH_TRACE_UPROBE_MULTI);
+    uint64_t offset = 0;
+    int link;
+    _cleanup_close_ int prog =
+        bpf_prog_load(BPF_PROG_TYPE_KPROBE, "npumem_probe", "GPL", insns, 2, &opts);
+
+    if (prog < 0)
+        return false;
+    link = uprobe_multi_link(prog, "/", &offset, NULL, 1, false);
+    if (link >= 0)
+        close(link);
+    return link == -EBADF;
+}
+
+static bool kernel_has_task_storage(void)
+{
+    return libbpf_probe_bpf_map_type(BPF_MAP_TYPE_TASK_STORAGE, NULL) > 0 &&
+           libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_task_storage_get, NULL) > 0;
+}
+
+/* Byte offset of a member of struct task_struct from the kernel's BTF; 0 unknown. */
+static uint32_t task_member_offset(const struct btf *btf, const char *name)
+{
+    int id = btf ? btf__find_by_name_kind(btf, "task_struct", BTF_KIND_STRUCT) : -ENOENT;
+    const struct btf_type *type = id > 0 ? btf__type_by_id(btf, id) : NULL;
+
+    for (int i = 0; type && i < btf_vlen(type); i++) {
+        const char *member = btf__name_by_offset(btf, btf_members(type)[i].name_off);
+        if (member && strcmp(member, name) == 0)
+            return btf_member_bit_offset(type, i) / 8;
+    }
+    return 0;
+}
+
+/* Both builds have the same globals; C has no way to say so but to say it twice. */
+#define CONFIGURE(s, config, btf)                                                                  \
+    do {                                                                                           \
+        (s)->rodata->nm_group_leader_offset = task_member_offset(btf, "group_leader");             \
+        (s)->rodata->nm_start_boottime_offset = task_member_offset(btf, "start_boottime");         \
+        (s)->rodata->nm_ns_per_tick = 1000000000u / (uint32_t)sysconf(_SC_CLK_TCK);                \
+        if ((config)->ring_bytes / 64 < (s)->rodata->nm_wakeup_bytes)                              \
+            (s)->rodata->nm_wakeup_bytes = (config)->ring_bytes / 64;                              \
+        (s)->data->nm_block_threshold_bytes = (config)->block_threshold_bytes;                     \
+        (s)->data->nm_block_enabled = (config)->block_enabled;                                     \
+    } while (0)
+
+static size_t ring_size(size_t bytes)
+{
+    size_t size = sysconf(_SC_PAGESIZE);
+    while (size < bytes && size < ((size_t)1 << 30))
+        size <<= 1;
+    return size;
+}
+
+static int set_open(struct probe_set *set, const struct probe_set_config *config)
+{
+    struct btf *btf = btf__load_vmlinux_btf();
+
+    if (libbpf_get_error(btf))
+        btf = NULL;
+    if (set->mode == PROBE_LINK_PERF_LEGACY) {
+        set->legacy = probe_legacy__open();
+        if (!set->legacy) {
+            btf__free(btf);
+            return -errno;
+        }
+        CONFIGURE(set->legacy, config, btf);
+        set->object = set->legacy->obj;
+    } else {
+        set->skeleton = probe__open();
+        if (!set->skeleton) {
+            btf__free(btf);
+            return -errno;
+        }
+        CONFIGURE(set->skeleton, config, btf);
+        set->object = set->skeleton->obj;
+    }
+    btf__free(btf);
+    return 0;
+}
+
+/* Loads only the programs that this mode attaches: the two for all rows, or the pairs per row. */
+static void set_select_programs(struct probe_set *set)
+{
+    struct bpf_program *p;
+
+    bpf_object__for_each_program(p, set->object)
+    {
+        const char *name = bpf_program__name(p);
+        bool for_all = strcmp(name, "enter_all") == 0 || strcmp(name, "leave_all") == 0;
+        bool needed = for_all == (set->mode == PROBE_LINK_MULTI);
+
+        if (!for_all && set->mode == PROBE_LINK_MULTI && strncmp(name, "enter_", 6) == 0)
+            for (unsigned row = 1; row < PROBE_COUNT && !needed; row++)
+                needed = probe_row(row)->is_entry_only && strcmp(name + 6, probe_id_name(row)) == 0;
+        bpf_program__set_autoload(p, needed);
+        if (set->mode == PROBE_LINK_MULTI)
+            bpf_program__set_expected_attach_type(p, ATTACH_TRACE_UPROBE_MULTI);
+    }
+}
+
+static int map_fd(const struct probe_set *set, const char *name)
+{
+    struct bpf_map *map = bpf_object__find_map_by_name(set->object, name);
+    return map ? bpf_map__fd(map) : -ENOENT;
+}
+
+static int program_fd(const struct probe_set *set, const char *prefix, const char *id)
+{
+    char name[64];
+    struct bpf_program *p;
+
+    snprintf(name, sizeof(name), "%s_%s", prefix, id);
+    p = bpf_object__find_program_by_name(set->object, name);
+    return p ? bpf_program__fd(p) : -ENOENT;
+}
+
+static int explain_load(int r, struct error *reterr)
+{
+    if (r == -EPERM || r == -EACCES) {
+        error_set(reterr, r, "cannot load the kernel programs: %s", strerror(-r));
+        return error_fix(reterr, r, "run as root, or with CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN");
+    }
+    if (libbpf_probe_bpf_map_type(BPF_MAP_TYPE_RINGBUF, NULL) <= 0) {
+        error_set(reterr, ENOSYS, "this kernel has no BPF ring buffer");
+        return error_fix(reterr, -ENOSYS, "use kernel 5.8 or later");
+    }
+    error_set(reterr, r, "cannot load the kernel programs: %s", strerror(-r));
+    return error_fix(reterr, r, "npumem check says what this kernel lacks");
+}
+
+int probe_set_new(const struct probe_set_config *config, struct probe_set **ret,
+                  struct error *reterr)
+{
+    _cleanup_(probe_set_freep) struct probe_set *set = calloc(1, sizeof(*set));
+    int r;
+
+    if (!set)
+        return -ENOMEM;
+    libbpf_set_print(quiet_print);
+    set->mode = config->mode;
+    if (set->mode == PROBE_LINK_AUTO)
+        set->mode = kernel_has_uprobe_multi()   ? PROBE_LINK_MULTI
+                    : kernel_has_task_storage() ? PROBE_LINK_PERF
+                                                : PROBE_LINK_PERF_LEGACY;
+    r = set_open(set, config);
+    if (r < 0)
+        return error_set(reterr, r, "cannot open the kernel programs: %s", strerror(-r));
+    set_select_programs(set);
+    r = bpf_map__set_max_entries(bpf_object__find_map_by_name(set->object, "ring"),
+                                 ring_size(config->ring_bytes));
+    if (r == 0)
+        r = set->legacy ? probe_legacy__load(set->legacy) : probe__load(set->skeleton);
+    if (r < 0)
+        return explain_load(r, reterr);
+    set->ring_fd = map_fd(set, "ring");
+    set->counters_fd = map_fd(set, "counters");
+    set->excluded_fd = map_fd(set, "excluded");
+    set->pools_fd = map_fd(set, "pools");
+    set->small_fd = map_fd(set, "small");
+    set->atb_fd = map_fd(set, "atb_ops");
+    set->enter_all_fd = program_fd(set, "enter", "all");
+    set->leave_all_fd = program_fd(set, "leave", "all");
+    set->cpu_count = libbpf_num_possible_cpus();
+    set->cpu_values = calloc(set->cpu_count > 0 ? set->cpu_count : 1, sizeof(*set->cpu_values));
+    if (!set->cpu_values)
+        return -ENOMEM;
+    *ret = TAKE_PTR(set);
+    return 0;
+}
+
+struct probe_set *probe_set_free(struct probe_set *set)
+{
+    if (!set)
+        return NULL;
+    if (set->skeleton)
+        probe__destroy(set->skeleton);
+    if (set->legacy)
+        probe_legacy__destroy(set->legacy);
+    free(set->cpu_values);
+    free(set);
+    return NULL;
+}
+
+enum probe_link_mode probe_set_mode(const struct probe_set *set)
+{
+    return set->mode;
+}
+
+const char *probe_link_mode_name(enum probe_link_mode mode)
+{
+    static const char *const names[] = {"auto", "uprobe_multi", "perf", "perf-legacy"};
+    return names[mode];
+}
+
+int probe_set_ring_fd(const struct probe_set *set)
+{
+    return set->ring_fd;
+}
+
+int probe_set_pools_fd(const struct probe_set *set)
+{
+    return set->pools_fd;
+}
+
+int probe_set_small_fd(const struct probe_set *set)
+{
+    return set->small_fd;
+}
+
+int probe_set_atb_fd(const struct probe_set *set)
+{
+    return set->atb_fd;
+}
+
+int probe_set_counters(const struct probe_set *set, struct nm_cpu_counters *ret)
+{
+    uint32_t zero = 0;
+
+    memset(ret, 0, sizeof(*ret));
+    if (bpf_map_lookup_elem(set->counters_fd, &zero, set->cpu_values) < 0)
+        return -errno;
+    for (int i = 0; i < set->cpu_count; i++) {
+        ret->attempted += set->cpu_values[i].attempted;
+        ret->lost += set->cpu_values[i].lost;
+        ret->read_failed += set->cpu_values[i].read_failed;
+        ret->stale_calls += set->cpu_values[i].stale_calls;
+        ret->map_full += set->cpu_values[i].map_full;
+    }
+    return 0;
+}
+
+/* The globals are mapped: a store is seen by the programs at once. */
+#define GLOBAL_STORE(set, area, name, value)                                                       \
+    do {                                                                                           \
+        if ((set)->legacy)                                                                         \
+            (set)->legacy->area->name = (value);                                                   \
+        else                                                                                       \
+            (set)->skeleton->area->name = (value);                                                 \
+    } while (0)
+
+void probe_set_block_detail(struct probe_set *set, bool enabled, uint64_t threshold_bytes)
+{
+    GLOBAL_STORE(set, data, nm_block_threshold_bytes, threshold_bytes);
+    GLOBAL_STORE(set, data, nm_block_enabled, enabled);
+}
+
+int probe_set_exclude(struct probe_set *set, uint32_t tgid, bool exclude)
+{
+    uint32_t one = 1, count = 0, key, next;
+    int r = exclude ? bpf_map_update_elem(set->excluded_fd, &tgid, &one, BPF_ANY)
+                    : bpf_map_delete_elem(set->excluded_fd, &tgid);
+
+    if (r < 0 && !(errno == ENOENT && !exclude))
+        return -errno;
+    for (r = bpf_map_get_next_key(set->excluded_fd, NULL, &next); r == 0;
+         r = bpf_map_get_next_key(set->excluded_fd, &key, &next)) {
+        count++;
+        key = next;
+    }
+    GLOBAL_STORE(set, bss, nm_excluded_count, count);
+    return 0;
+}
+
+/* Descriptors of the links made so far; closed again unless taken. */
+struct links {
+    int *fds;
+    size_t count;
+};
+
+static void links_done(struct links *l)
+{
+    while (l->count)
+        close(l->fds[--l->count]);
+    free(l->fds);
+    l->fds = NULL;
+}
+
+static int link_multi(struct probe_set *set, const char *path, const struct probe_point *points,
+                      size_t n, struct links *links)
+{
+    uint64_t offsets[PROBE_COUNT], entries[PROBE_COUNT], rows[PROBE_COUNT];
+    uint32_t count = 0;
+    int fd;
+
+    for (size_t i = 0; i < n && count < PROBE_COUNT; i++)
+        if (!probe_row(points[i].row)->is_entry_only) {
+            offsets[count] = points[i].offset;
+            entries[count] = points[i].entry_offset;
+            rows[count++] = points[i].row;
+        }
+    if (count) {
+        fd = uprobe_multi_link(set->leave_all_fd, path, offsets, rows, count, true);
+        if (fd < 0)
+            return fd;
+        links->fds[links->count++] = fd;
+        fd = uprobe_multi_link(set->enter_all_fd, path, entries, rows, count, false);
+        if (fd < 0)
+            return fd;
+        links->fds[links->count++] = fd;
+    }
+    for (size_t i = 0; i < n; i++) {
+        uint64_t row = points[i].row;
+        if (!probe_row(row)->is_entry_only)
+            continue;
+        fd = uprobe_multi_link(program_fd(set, "enter", probe_id_name(row)), path,
+                               &points[i].entry_offset, &row, 1, false);
+        if (fd < 0)
+            return fd;
+        links->fds[links->count++] = fd;
+    }
+    return 0;
+}
+
+static int link_perf_one(struct probe_set *set, const char *prefix, const char *path, unsigned row,
+                         uint64_t offset, struct links *links)
+{
+    LIBBPF_OPTS(bpf_uprobe_opts, opts, .retprobe = prefix[0] == 'l');
+    char name[64];
+    struct bpf_program *program;
+    struct bpf_link *link;
+
+    snprintf(name, sizeof(name), "%s_%s", prefix, probe_id_name(row));
+    program = bpf_object__find_program_by_name(set->object, name);
+    if (!program)
+        return -ENOENT;
+    link = bpf_program__attach_uprobe_opts(program, -1, path, offset, &opts);
+    if (!link)
+        return -errno;
+    /* keep only the descriptor: all links are closed alike */
+    int fd = fcntl(bpf_link__fd(link), F_DUPFD_CLOEXEC, 3);
+    if (fd < 0) {
+        int r = -errno;
+        bpf_link__destroy(link);
+        return r;
+    }
+    bpf_link__destroy(link);
+    links->fds[links->count++] = fd;
+    return 0;
+}
+
+static int link_perf(struct probe_set *set, const char *path, const struct probe_point *points,
+                     size_t n, struct links *links)
+{
+    int r;
+
+    for (size_t i = 0; i < n; i++)
+        if (!probe_row(points[i].row)->is_entry_only) {
+            r = link_perf_one(set, "leave", path, points[i].row, points[i].offset, links);
+            if (r < 0)
+                return r;
+        }
+    for (size_t i = 0; i < n; i++) {
+        r = link_perf_one(set, "enter", path, points[i].row, points[i].entry_offset, links);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int probe_set_link(struct probe_set *set, int file_fd, const struct probe_point *points, size_t n,
+                   int **ret_links, struct error *reterr)
+{
+    _cleanup_(links_done) struct links links = {.fds = calloc(2 * n + 2, sizeof(int))};
+    char path[64];
+    int r;
+
+    if (!links.fds)
+        return -ENOMEM;
+    /* through the descriptor: the inode that was looked at, whatever the name means by now */
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", file_fd);
+    r = set->mode == PROBE_LINK_MULTI ? link_multi(set, path, points, n, &links)
+                                      : link_perf(set, path, points, n, &links);
+    if (r < 0)
+        return error_set(reterr, r, "cannot attach uprobes: %s", strerror(-r));
+    *ret_links = TAKE_PTR(links.fds);
+    r = links.count;
+    links.count = 0;
+    return r;
+}

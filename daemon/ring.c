@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ring.c - see ring.h.
+ */
+#include "ring.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "log.h"
+
+#define CPUS_MAX 4096
+
+struct ring {
+    struct probe_set *set;
+    struct ledger *ledger;
+    struct ring_buffer *buffer;
+    sd_event_source *io, *timer;
+    uint64_t poll_ns;
+    struct ring_stats stats;
+    uint32_t next_seq[CPUS_MAX];
+    bool keep;
+    struct nm_event *queue;
+    size_t queue_head, queue_count;
+};
+
+/* Ring memory is read-only here. */
+static int on_event(void *userdata, void *data, size_t size)
+{
+    struct ring *r = userdata;
+    const struct nm_event *e = data;
+
+    r->stats.received++;
+    if (size < sizeof(*e)) {
+        struct nm_event bad = {};
+        ledger_apply(r->ledger, &bad); /* counted as malformed */
+        return 0;
+    }
+    if (e->cpu < CPUS_MAX) {
+        /* modulo 2^32; a smaller number than expected is a racing draw of the legacy build */
+        int32_t gap = (int32_t)(e->seq - r->next_seq[e->cpu]);
+        if (gap > 0)
+            r->stats.sequence_gaps += gap;
+        if (gap >= 0)
+            r->next_seq[e->cpu] = e->seq + 1;
+    }
+    ledger_apply(r->ledger, e);
+    if (r->keep) {
+        if (r->queue_count == RING_QUEUE_EVENTS)
+            r->stats.queue_dropped++;
+        else
+            r->queue[(r->queue_head + r->queue_count++) % RING_QUEUE_EVENTS] = *e;
+    }
+    return 0;
+}
+
+int ring_drain(struct ring *r)
+{
+    return ring_buffer__consume(r->buffer);
+}
+
+static int on_io(sd_event_source *source, int fd, uint32_t revents, void *userdata)
+{
+    ring_drain(userdata);
+    return 0;
+}
+
+static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct ring *r = userdata;
+
+    ring_drain(r);
+    sd_event_source_set_time_relative(source, r->poll_ns / 1000);
+    return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+}
+
+int ring_new(sd_event *event, struct probe_set *set, struct ledger *ledger, uint64_t poll_ns,
+             struct ring **ret, struct error *reterr)
+{
+    _cleanup_(ring_freep) struct ring *r = calloc(1, sizeof(*r));
+    int k;
+
+    if (!r || !(r->queue = calloc(RING_QUEUE_EVENTS, sizeof(*r->queue))))
+        return -ENOMEM;
+    r->set = set;
+    r->ledger = ledger;
+    r->poll_ns = poll_ns;
+    r->buffer = ring_buffer__new(probe_set_ring_fd(set), on_event, r, NULL);
+    if (!r->buffer)
+        return error_set(reterr, errno, "cannot map the ring buffer: %s", strerror(errno));
+    k = sd_event_add_io(event, &r->io, ring_buffer__epoll_fd(r->buffer), EPOLLIN, on_io, r);
+    if (k >= 0)
+        k = sd_event_add_time_relative(event, &r->timer, CLOCK_MONOTONIC, poll_ns / 1000,
+                                       poll_ns / 4000, on_timer, r);
+    if (k < 0)
+        return error_set(reterr, k, "cannot watch the ring buffer: %s", strerror(-k));
+    *ret = TAKE_PTR(r);
+    return 0;
+}
+
+struct ring *ring_free(struct ring *r)
+{
+    if (!r)
+        return NULL;
+    sd_event_source_disable_unref(r->io);
+    sd_event_source_disable_unref(r->timer);
+    ring_buffer__free(r->buffer);
+    free(r->queue);
+    free(r);
+    return NULL;
+}
+
+/* A total that is being written has an odd seq; it is stable again within microseconds. */
+static int pool_read(int fd, const struct nm_pool_key *key, struct nm_pool_totals *ret)
+{
+    for (int i = 0; i < 100; i++) {
+        struct nm_pool_totals again;
+        if (bpf_map_lookup_elem(fd, key, ret) < 0 || bpf_map_lookup_elem(fd, key, &again) < 0)
+            return -errno;
+        if (!(ret->seq & 1) && ret->seq == again.seq)
+            return 0;
+    }
+    return -EAGAIN;
+}
+
+/* Deletion while walking restarts a hash walk, so keys of one process are collected first. */
+static void sync_pools(struct ring *r)
+{
+    int fd = probe_set_pools_fd(r->set);
+    struct nm_pool_key key, next;
+    struct nm_pool_totals totals;
+    int k = bpf_map_get_next_key(fd, NULL, &next);
+
+    for (; k == 0; k = bpf_map_get_next_key(fd, &key, &next)) {
+        key = next;
+        if (pool_read(fd, &key, &totals) == 0)
+            ledger_pool_totals(r->ledger, &key, &totals);
+    }
+}
+
+static void sync_small(struct ring *r)
+{
+    int fd = probe_set_small_fd(r->set);
+    struct nm_small_key key, next;
+    struct nm_small_totals totals;
+    int k = bpf_map_get_next_key(fd, NULL, &next);
+
+    for (; k == 0; k = bpf_map_get_next_key(fd, &key, &next)) {
+        key = next;
+        if (bpf_map_lookup_elem(fd, &key, &totals) == 0)
+            ledger_small_totals(r->ledger, &key, &totals);
+    }
+}
+
+void ring_sync(struct ring *r)
+{
+    ring_drain(r);
+    if (probe_set_counters(r->set, &r->stats.kernel) == 0)
+        ledger_set_lost(r->ledger, r->stats.kernel.lost);
+    sync_pools(r);
+    sync_small(r);
+}
+
+static void forget_keys(int fd, size_t key_bytes, size_t tgid_offset, uint32_t tgid)
+{
+    uint8_t key[32], next[32];
+    int k = bpf_map_get_next_key(fd, NULL, next);
+
+    while (k == 0) {
+        uint32_t owner;
+        memcpy(key, next, key_bytes);
+        memcpy(&owner, key + tgid_offset, sizeof(owner));
+        k = bpf_map_get_next_key(fd, key, next);
+        if (owner == tgid)
+            bpf_map_delete_elem(fd, key);
+    }
+}
+
+void ring_forget(struct ring *r, uint32_t tgid)
+{
+    forget_keys(probe_set_pools_fd(r->set), sizeof(struct nm_pool_key),
+                offsetof(struct nm_pool_key, tgid), tgid);
+    forget_keys(probe_set_small_fd(r->set), sizeof(struct nm_small_key),
+                offsetof(struct nm_small_key, tgid), tgid);
+    forget_keys(probe_set_atb_fd(r->set), sizeof(struct nm_atb_key),
+                offsetof(struct nm_atb_key, tgid), tgid);
+}
+
+const struct ring_stats *ring_stats(const struct ring *r)
+{
+    return &r->stats;
+}
+
+void ring_keep(struct ring *r, bool on)
+{
+    r->keep = on;
+    if (!on)
+        r->queue_count = 0;
+}
+
+size_t ring_take(struct ring *r, struct nm_event *ret, size_t max)
+{
+    size_t n = r->queue_count < max ? r->queue_count : max;
+
+    for (size_t i = 0; i < n; i++)
+        ret[i] = r->queue[(r->queue_head + i) % RING_QUEUE_EVENTS];
+    r->queue_head = (r->queue_head + n) % RING_QUEUE_EVENTS;
+    r->queue_count -= n;
+    return n;
+}

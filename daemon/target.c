@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * target.c - see target.h.
+ */
+#include "target.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "procfs.h"
+
+#define MAPS_BYTES_MAX (64u << 20) /* about 500,000 mappings */
+
+struct targets {
+    sd_event *event;
+    struct attach *attach;
+    const struct targets_handler *handler;
+    void *userdata;
+    struct target *first;
+    size_t count;
+};
+
+static uint64_t boot_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_BOOTTIME, &t);
+    return t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+
+int targets_new(sd_event *event, struct attach *attach, const struct targets_handler *handler,
+                void *userdata, struct targets **ret)
+{
+    struct targets *ts = calloc(1, sizeof(*ts));
+    if (!ts)
+        return -ENOMEM;
+    ts->event = event;
+    ts->attach = attach;
+    ts->handler = handler;
+    ts->userdata = userdata;
+    *ret = ts;
+    return 0;
+}
+
+static struct target *target_free(struct targets *ts, struct target *t)
+{
+    for (size_t i = 0; i < t->file_count; i++)
+        attach_release(ts->attach, t->files[i]);
+    sd_event_source_disable_unref(t->exit_source);
+    if (t->pidfd >= 0)
+        close(t->pidfd);
+    caller_map_free(t->callers);
+    free(t);
+    return NULL;
+}
+
+struct targets *targets_free(struct targets *ts)
+{
+    if (!ts)
+        return NULL;
+    while (ts->first) {
+        struct target *next = ts->first->next;
+        target_free(ts, ts->first);
+        ts->first = next;
+    }
+    free(ts);
+    return NULL;
+}
+
+struct target *targets_find(struct targets *ts, uint32_t tgid)
+{
+    for (struct target *t = ts->first; t; t = t->next)
+        if (t->tgid == tgid)
+            return t;
+    return NULL;
+}
+
+struct target *targets_first(struct targets *ts)
+{
+    return ts->first;
+}
+
+size_t targets_count(const struct targets *ts)
+{
+    return ts->count;
+}
+
+static void target_remove(struct targets *ts, struct target *t)
+{
+    ts->handler->exited(ts->userdata, t);
+    for (struct target **p = &ts->first; *p; p = &(*p)->next)
+        if (*p == t) {
+            *p = t->next;
+            break;
+        }
+    ts->count--;
+    target_free(ts, t);
+}
+
+static int on_exit_fd(sd_event_source *source, int fd, uint32_t revents, void *userdata)
+{
+    struct targets *ts = userdata;
+
+    for (struct target *t = ts->first; t; t = t->next)
+        if (t->pidfd == fd) {
+            target_remove(ts, t);
+            break;
+        }
+    return 0;
+}
+
+static int target_new(struct targets *ts, uint32_t tgid, struct target **ret)
+{
+    struct target *t = calloc(1, sizeof(*t));
+    int r;
+
+    if (!t)
+        return -ENOMEM;
+    t->pidfd = procfs_pidfd(tgid);
+    r = t->pidfd < 0 ? t->pidfd : procfs_facts(tgid, &t->facts);
+    /* alive after the reading: the facts are of the process that the pidfd pins */
+    if (r == 0 && !procfs_alive(t->pidfd))
+        r = -ESRCH;
+    if (r == 0)
+        r = sd_event_add_io(ts->event, &t->exit_source, t->pidfd, EPOLLIN, on_exit_fd, ts);
+    if (r < 0) {
+        target_free(ts, t);
+        return r;
+    }
+    t->tgid = tgid;
+    t->first_seen_ns = boot_now_ns();
+    t->next = ts->first;
+    ts->first = t;
+    ts->count++;
+    *ret = t;
+    return 0;
+}
+
+static bool target_has(const struct target *t, const struct attach_file *f)
+{
+    for (size_t i = 0; i < t->file_count; i++)
+        if (t->files[i] == f)
+            return true;
+    return false;
+}
+
+static void target_take_mapping(struct targets *ts, struct target *t,
+                                const struct maps_entry *entry, int library)
+{
+    uint64_t before_ns = boot_now_ns();
+    struct attach_file *f;
+    struct error error;
+
+    if (t->file_count == TARGET_FILES_MAX)
+        return;
+    if (attach_mapping(ts->attach, t->tgid, entry, library, &f, &error) < 0) {
+        snprintf(t->error, sizeof(t->error), "%s", error.what);
+        log_warning("process %u: %s", t->tgid, error.what);
+        return;
+    }
+    if (target_has(t, f)) {
+        attach_release(ts->attach, f);
+        return;
+    }
+    t->files[t->file_count++] = f;
+    if (f->state == ATTACH_LIVE && !f->alias_of && f->attach_ns >= before_ns)
+        t->late = true;
+}
+
+/* A pid that is known may be another process by now. */
+static struct target *find_same_process(struct targets *ts, uint32_t tgid)
+{
+    struct target *t = targets_find(ts, tgid);
+
+    if (t && !procfs_alive(t->pidfd)) {
+        target_remove(ts, t);
+        return NULL;
+    }
+    return t;
+}
+
+int targets_scan(struct targets *ts, uint32_t tgid, bool forced, struct error *reterr)
+{
+    struct target *t = find_same_process(ts, tgid);
+    _cleanup_free_ char *text = NULL;
+    struct maps_reader *reader;
+    struct maps_entry entry;
+    bool is_new = !t;
+    ssize_t n = procfs_read(tgid, "maps", MAPS_BYTES_MAX, &text);
+    int r;
+
+    if (n < 0) {
+        if (n == -ENOENT || n == -ESRCH)
+            return error_set(reterr, ESRCH, "no process %u", tgid);
+        return error_set(reterr, n, "process %u: cannot read its mappings: %s", tgid, strerror(-n));
+    }
+    reader = malloc(sizeof(*reader));
+    if (!reader)
+        return -ENOMEM;
+    maps_reader_init(reader, text, n);
+    while (maps_next(reader, &entry) > 0) {
+        int library = entry.executable && entry.inode ? library_match(entry.path) : -1;
+        if (library < 0)
+            continue;
+        if (!t) {
+            r = target_new(ts, tgid, &t);
+            if (r < 0) {
+                free(reader);
+                return error_set(reterr, r, "process %u: %s", tgid, strerror(-r));
+            }
+        }
+        target_take_mapping(ts, t, &entry, library);
+    }
+    free(reader);
+    if (!t && forced) {
+        r = target_new(ts, tgid, &t);
+        if (r < 0)
+            return error_set(reterr, r, "process %u: %s", tgid, strerror(-r));
+    }
+    if (!t)
+        return 0;
+    t->stale_callers = true;
+    if (is_new)
+        ts->handler->added(ts->userdata, t);
+    return 1;
+}
+
+static int scan_one(void *userdata, uint32_t tgid)
+{
+    struct error error;
+    int r = targets_scan(userdata, tgid, false, &error);
+
+    if (r < 0 && r != -ESRCH)
+        log_debug("%s, ignoring", error.what);
+    return 0;
+}
+
+int targets_scan_all(struct targets *ts)
+{
+    int r = procfs_each(scan_one, ts);
+    return r < 0 ? r : (int)ts->count;
+}
+
+int target_refresh(struct target *t)
+{
+    struct process_facts facts;
+    int r = procfs_facts(t->tgid, &facts);
+
+    if (r < 0)
+        return r;
+    if (!procfs_alive(t->pidfd))
+        return -ESRCH;
+    if (memcmp(&facts, &t->facts, sizeof(facts)) == 0)
+        return 0;
+    t->facts = facts;
+    return 1;
+}
+
+const char *target_caller(struct target *t, uint64_t address)
+{
+    _cleanup_free_ char *text = NULL;
+    struct caller_map *fresh;
+    ssize_t n;
+
+    if (t->stale_callers || !t->callers) {
+        t->stale_callers = false;
+        n = procfs_read(t->tgid, "maps", MAPS_BYTES_MAX, &text);
+        if (n > 0 && procfs_alive(t->pidfd) && caller_map_new(text, n, &fresh) == 0) {
+            caller_map_free(t->callers);
+            t->callers = fresh;
+        }
+    }
+    return caller_map_name(t->callers, address);
+}
+
+const char *target_level(const struct target *t, const char **ret_reason)
+{
+    bool block = false, physical = false;
+    const char *failed = NULL, *no_block = NULL;
+
+    *ret_reason = NULL;
+    if (t->excluded) {
+        *ret_reason = "detached by hand";
+        return "none";
+    }
+    for (size_t i = 0; i < t->file_count; i++) {
+        const struct attach_file *f = t->files[i]->alias_of ? t->files[i]->alias_of : t->files[i];
+        if (f->state == ATTACH_FAILED)
+            failed = f->error.what;
+        if (f->state != ATTACH_LIVE)
+            continue;
+        block |= f->has_block;
+        physical |= f->has_hal || f->has_acl;
+        if (f->error.what[0])
+            no_block = f->error.what;
+    }
+    *ret_reason = failed ? failed : t->error[0] ? t->error : no_block;
+    if (block && physical)
+        return "blocks";
+    if (!physical) {
+        if (!*ret_reason)
+            *ret_reason = "it maps no CANN library that could be probed";
+        return "none";
+    }
+    return "physical";
+}

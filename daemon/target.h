@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * target.h - the observed processes: who they are, what they map, when they end.
+ *
+ * Owns: one struct target per process (tgid and start time), pinned by a pidfd that tells its end
+ * exactly, whatever becomes of the pid. The library files that it maps are users of attach records.
+ * Must not: keep memory of the device; that is the ledger's.
+ */
+#ifndef NPUMEM_DAEMON_TARGET_H
+#define NPUMEM_DAEMON_TARGET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <systemd/sd-event.h>
+
+#include "attach.h"
+#include "cleanup.h"
+#include "ledger.h"
+#include "procmaps.h"
+
+#define TARGET_FILES_MAX 32
+
+struct target {
+    uint32_t tgid;
+    struct process_facts facts;
+    int pidfd;
+    sd_event_source *exit_source;
+    struct caller_map *callers;
+    uint64_t first_seen_ns;
+    bool late;     /* it mapped its libraries before their probes were live */
+    bool excluded; /* detached by hand */
+    bool stale_callers;
+    struct attach_file *files[TARGET_FILES_MAX];
+    size_t file_count;
+    char error[240]; /* the last library that could not be opened */
+    struct target *next;
+};
+
+struct targets;
+
+struct targets_handler {
+    /* The process has ended; still in the table during the call. */
+    void (*exited)(void *userdata, struct target *t);
+    void (*added)(void *userdata, struct target *t);
+};
+
+int targets_new(sd_event *event, struct attach *attach, const struct targets_handler *handler,
+                void *userdata, struct targets **ret);
+struct targets *targets_free(struct targets *ts);
+DEFINE_CLEANUP(struct targets *, targets_free)
+
+/*
+ * Looks at a process's mappings: probes new library files and makes it a target when it maps one.
+ * forced: make it a target even without (attach by hand). Returns 1 it is a target, 0 not;
+ * -ESRCH, -EACCES; reterr says which.
+ */
+int targets_scan(struct targets *ts, uint32_t tgid, bool forced, struct error *reterr);
+/* The same for every process of the host. Returns the number of targets. */
+int targets_scan_all(struct targets *ts);
+
+struct target *targets_find(struct targets *ts, uint32_t tgid);
+struct target *targets_first(struct targets *ts); /* then ->next */
+size_t targets_count(const struct targets *ts);
+
+/* Reads who it is again (title and environment change). Returns 1 changed, 0 not, negative errno.
+ */
+int target_refresh(struct target *t);
+/* Name of the library that a return address is in; reads the mappings again when they changed. */
+const char *target_caller(struct target *t, uint64_t address);
+/* "blocks", "physical" or "none", and why not more (NULL: it is all). */
+const char *target_level(const struct target *t, const char **ret_reason);
+
+#endif
