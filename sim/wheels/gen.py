@@ -145,18 +145,13 @@ def source_of(library, constants, workspaces, run_through):
             "typedef uint64_t u64;", "static long npusim_zero(void) { return 0; }",
             "static char npusim_handle[64];",
             "static long npusim_new(void) { return (long)(intptr_t)npusim_handle; }"]
+    if run_through:
+        text.append("#define NPUSIM_HAVE_EXECUTOR 1")
     own = HERE / library.soname.replace(".so", ".inc")
     written = set()
     if own.exists():
         text.append(own.read_text())
         written = set(re.findall(r"^\w+ (\w+)\(", text[-1], re.MULTILINE))
-    if library.soname == "libopapi.so":
-        if run_through:
-            text.append("int CommonOpExecutorRun(void *, u64, void *, void *);\n"
-                        "static long npusim_run(void *workspace, u64 bytes, void *executor, void *"
-                        "stream)\n{ return CommonOpExecutorRun(workspace, bytes, executor, stream);}")
-        else:
-            text.append("static long npusim_run(void) { return 0; }")
     for name in sorted(library.names() - written):
         if not IDENTIFIER.match(name):
             raise SystemExit(f"gen.py: cannot make a symbol named {name!r}")
@@ -166,8 +161,9 @@ def source_of(library, constants, workspaces, run_through):
         elif name in constants:
             text.append(f"long {name}(void) {{ return {constants[name]}; }}")
         elif name in workspaces:
-            words = ", ".join(f"u64 a{i}" for i in range(workspaces[name] + 1))
-            text.append(f"long {name}({words})\n{{ return npusim_workspace(a{workspaces[name]}); }}")
+            at = workspaces[name]
+            words = ", ".join(f"u64 a{i}" for i in range(at + 1))
+            text.append(f"long {name}({words})\n{{ return npusim_workspace(a{at}); }}")
         else:
             does = "npusim_zero"
             if CREATES.match(name):

@@ -37,7 +37,8 @@ def cache_dir():
 def find_python():
     """A CPython 3.11 that can make a virtual environment, as an absolute path."""
     candidates = [os.environ.get("NPUMEM_PYTHON311"), "/usr/bin/python3.11"]
-    candidates += [os.path.join(d, "python3.11") for d in os.environ.get("PATH", "").split(":") if d]
+    path = os.environ.get("PATH", "").split(":")
+    candidates += [os.path.join(directory, "python3.11") for directory in path if directory]
     pyenv = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv"))
     candidates += sorted(str(p) for p in pyenv.glob("versions/3.11.*/bin/python3.11"))
     for python in filter(None, candidates):

@@ -27,7 +27,7 @@ class Node:
         build = pathlib.Path(build).resolve()
         self.sim_lib = build / "sim" / f"cann-{layout}" / "lib"
         if not self.sim_lib.is_dir():
-            raise make_venv.WheelsError(f"{self.sim_lib} is missing: build the simulated node first")
+            raise make_venv.WheelsError(f"{self.sim_lib} is missing: build sim/ first")
         self.python = make_venv.ensure(version, quiet)
         self.site = next(self.python.parent.parent.glob("lib/python3.*/site-packages"))
         self.out = build / "sim" / (f"wheels-{version}" + ("" if layout == "8.1" else f"-{layout}"))

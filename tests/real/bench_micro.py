@@ -78,7 +78,8 @@ def main():
     ratio = min(results["observed"]) / min(results["bare"])
     report = {"name": "torch.empty 700 KiB and del", "bar": BAR, "ratio": round(ratio, 3)}
     for name, values in results.items():
-        report[name] = {"best_ns": round(min(values)), "median_ns": round(statistics.median(values))}
+        report[name] = {"best_ns": round(min(values)),
+                        "median_ns": round(statistics.median(values))}
     print(json.dumps(report))
     sys.exit(1 if ratio > BAR else 0)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process killed by SIGKILL with 300 live tensors: every one of them, and every segment, is in the
-store, as the process itself listed them before."""
+"""A process killed by SIGKILL with 300 live tensors: every one of them, and every segment, is in
+the store, as the process itself listed them before."""
 import signal
 import sqlite3
 import time
@@ -57,14 +57,15 @@ def run_in(checks, node, scratch, daemon):
     with Program(node, scratch, "kill300", argv) as program:
         line, = Stops(moments, [program]).wait(1)
         checks.equal("kill: live tensors", len(line["addresses"]), BLOCKS)
-        checks.equal("kill: driver holds the segments", sum(driver_bytes(scratch, program.pid).values()),
+        checks.equal("kill: driver holds the segments",
+                     sum(driver_bytes(scratch, program.pid).values()),
                      sum(size for _, size in line["segment_list"]))
         program.process.send_signal(signal.SIGKILL)
         checks.equal("kill: ended by SIGKILL", program.finish(), -signal.SIGKILL)
         if not daemon:
             return
         blocks = wait_stored(daemon.store(), program.pid)
-        # The allocator rounds up and adds 32 bytes; the address and at least the size are the tensor's.
+        # The address is the tensor's; the allocator adds 32 bytes and rounds up.
         wanted = sorted(map(tuple, line["addresses"]))
         checks.equal("kill: addresses of blocks in the store", [a for a, _ in blocks],
                      [a for a, _ in wanted])

@@ -8,7 +8,8 @@ import sqlite3
 from harness import PROGRAMS, CheckError, Daemon, Program, Scratch
 
 # What differs from run to run by itself; everything else must be the same, byte for byte.
-VOLATILE = [(r"0x[0-9a-f]+", "ADDRESS"), (r"PID:\d+", "PID"), (r"\d{4}-\d\d-\d\d[- ][\d:.]+", "TIME"),
+VOLATILE = [(r"0x[0-9a-f]+", "ADDRESS"), (r"PID:\d+", "PID"),
+            (r"\d{4}-\d\d-\d\d[- ][\d:.]+", "TIME"),
             (r"\[[WEI]\d{4} [\d:.]+", "[TIME"), (r"npumem-real-\w+", "SCRATCH")]
 # ACL_ERROR_RT_MEMORY_ALLOCATION
 OUT_OF_MEMORY = 207001
@@ -31,8 +32,9 @@ def run_all(node, scratch, label):
         pair = []
         for mode in MODES:
             name = f"{label}-{kind}-{mode}"
-            pair.append((mode, Program(node, scratch, name, [PROGRAMS / "oom.py", mode],
-                                       scratch.make(f"{name}-node"), NPUSIM_HBM_MB=1024, **settings)))
+            program = Program(node, scratch, name, [PROGRAMS / "oom.py", mode],
+                              scratch.make(f"{name}-node"), NPUSIM_HBM=1 << 30, **settings)
+            pair.append((mode, program))
         for mode, program in pair:
             with program:
                 results[kind, mode] = (program.finish(), plain(program.out), plain(program.err),
@@ -64,7 +66,8 @@ def run(checks, node, binaries, keep=False):
                 checks.equal(f"oom {kind} {mode}: errors under the daemon", other[2], result[2])
                 # Else the programs may have run unobserved.
                 failed = failed_calls(daemon.store(), other[3])
-                checks.true(f"oom {kind} {mode}: seen by the daemon", failed > 0, "no failed call stored")
+                checks.true(f"oom {kind} {mode}: seen by the daemon", failed > 0,
+                            "no failed call stored")
     except (CheckError, sqlite3.Error) as error:
         checks.fail("oom", error)
 
@@ -78,5 +81,6 @@ def check_bare(checks, bare):
             checks.equal(f"{name}: caught", out.count("NPU out of memory. Tried to allocate"), 3)
         else:
             checks.equal(f"{name}: exit code", code, 1)
-            checks.true(f"{name}: traceback", "NPU out of memory. Tried to allocate" in err, err[-300:])
+            checks.true(f"{name}: traceback", "NPU out of memory. Tried to allocate" in err,
+                        err[-300:])
         checks.true(f"{name}: not killed", code != -signal.SIGABRT, f"exit {code}")

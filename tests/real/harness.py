@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the checks of this group share: counting checks, programs on the simulated node, the daemon."""
+"""What the checks of this group share: a score, programs on the simulated node, the daemon."""
 import json
 import os
 import pathlib
@@ -163,7 +163,7 @@ class Stops:
 
 def driver_bytes(scratch, tgid):
     """{module: bytes} of one process from the simulated driver's own text, devices added up."""
-    path = scratch.path / "node" / "svm" / "task" / str(tgid) / "summary"
+    path = scratch.path / "node" / "proc" / "svm" / "task" / str(tgid) / "summary"
     try:
         text = path.read_text()
     except OSError as error:
@@ -194,7 +194,7 @@ class Daemon:
         for option, name in (("runtime", "run"), ("state", "state"), ("config", "etc")):
             (self.directory / name).mkdir(exist_ok=True)
             argv += [f"--{option}-dir", str(self.directory / name)]
-        argv += ["--svm-dir", str(scratch.make("node") / "svm")]
+        argv += ["--svm-dir", str(scratch.make("node") / "proc" / "svm")]
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         try:
@@ -229,8 +229,8 @@ class Daemon:
         return self.process.returncode
 
     def ask(self, *words):
-        done = subprocess.run([str(self.npumem), "--socket", str(self.socket), *words, "-o", "json"],
-                              capture_output=True, text=True, timeout=30, check=False)
+        argv = [str(self.npumem), "--socket", str(self.socket), *words, "-o", "json"]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
         if done.returncode or not done.stdout.strip():
             raise CheckError(f"npumem {' '.join(words)}: exit {done.returncode}: {done.stderr}")
         return json.loads(done.stdout)

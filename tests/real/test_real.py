@@ -7,7 +7,8 @@
 --build  build directory of the simulated node (default: build/release)
 --bin    directory of npumemd and npumem (default: the build directory)
 --self-check   without a daemon: torch's counters against the simulated driver's own figures
---only   checks whose name contains the word (pool, expandable, workspace, all, oom, kill, early, late)
+--only   checks whose name contains the word: pool, expandable, workspace, all, early, late, oom,
+         kill
 
 Ends with one line "N passed, N failed, N skipped"; the exit code is 1 when something failed.
 """

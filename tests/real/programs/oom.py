@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Runs out of device memory for real: `oom.py caught` handles it and goes on, `oom.py uncaught`
-dies of it. NPUSIM_HBM_* (set by the test) makes the device small."""
+dies of it. NPUSIM_HBM (set by the test) makes the device small."""
 import sys
 
 import torch
