@@ -46,8 +46,6 @@ struct view_context {
     size_t container_count;
     bool include_exited; /* also processes that are gone */
 
-    uint64_t small_block_bytes; /* blocks below it are summed in the kernel; 0: 1 MiB */
-
     /* May be NULL: coverage is null then and nothing counts as late. */
     void (*coverage_fn)(void *userdata, uint32_t tgid, struct view_coverage *ret);
     /* Physical number of a process's logical device, negative unknown. May be NULL: the same number

@@ -6,16 +6,11 @@
  * Must not: add levels; turn an unknown into a number.
  * Invariants: with a card figure, attributed + other processes + driver side + unattributed = used.
  */
-#include <inttypes.h>
-#include <stdio.h>
-
 #include "owner.h"
 #include "view_rows.h"
 
 /* Devices of one host: ids that visible_devices of the ledger can name. */
 #define MAX_DEVICES 64
-
-#define MIB (UINT64_C(1) << 20)
 
 struct owners {
     const struct ledger *ledger;
@@ -23,18 +18,6 @@ struct owners {
     struct json *json;
     uint64_t physical_bytes, block_bytes;
 };
-
-static void write_owner(struct json *j, const char *name, const char *level, uint64_t bytes)
-{
-    json_object(j);
-    json_kstr(j, "owner", name);
-    json_kstr(j, "level", level);
-    json_ku64(j, "bytes", bytes);
-    json_key(j, "blocks");
-    json_null(j);
-    json_kbool(j, "inferred", false);
-    json_end(j);
-}
 
 static int on_owner(void *userdata, const struct ledger_owner_total *t)
 {
@@ -51,46 +34,14 @@ static int on_owner(void *userdata, const struct ledger_owner_total *t)
     json_kstr(j, "owner", ledger_owner_name(o->ledger, t->owner));
     json_kstr(j, "level", level_name(t->level));
     json_ku64(j, "bytes", t->bytes);
-    json_ku64(j, "blocks", t->count);
-    json_ku64(j, "peak_bytes", t->peak_bytes);
+    /* what was held before attach has a size, but nobody saw its blocks or its peak */
+    bool seen = t->owner != OWNER_ID_BEFORE_ATTACH;
+    view_int_or_null(j, "blocks", seen, (int64_t)t->count);
+    view_bytes_or_null(j, "peak_bytes", seen && t->owner != OWNER_ID_PTA_SMALL,
+                       (int64_t)t->peak_bytes);
     json_kbool(j, "inferred", t->inferred);
     json_end(j);
     return 0;
-}
-
-/* Blocks below the threshold have a sum but no addresses. The name says where the threshold is. */
-static void small_owner(const struct view_context *c, char *ret, size_t size)
-{
-    uint64_t bytes = c->small_block_bytes ? c->small_block_bytes : MIB;
-    const char *unit = bytes % MIB == 0 ? "MiB" : bytes % 1024 == 0 ? "KiB" : "B";
-    uint64_t count = bytes % MIB == 0 ? bytes / MIB : bytes % 1024 == 0 ? bytes / 1024 : bytes;
-
-    snprintf(ret, size, "%s (<%" PRIu64 " %s)", owner_fixed_name(OWNER_ID_PTA_BLOCK), count, unit);
-}
-
-/* Rows that have a size but no addresses: the same at both levels, never one for the other. */
-static void write_sized_owners(const struct view_context *c, struct owners *o)
-{
-    const char *before = owner_fixed_name(OWNER_ID_BEFORE_ATTACH);
-    char small[64];
-
-    const struct view_row *row = o->row;
-    struct view_pool_sum pools = view_row_pools(row);
-    struct json *j = o->json;
-
-    if (row->use.before_attach_bytes) {
-        write_owner(j, before, level_name(LEVEL_PHYSICAL), row->use.before_attach_bytes);
-        o->physical_bytes += row->use.before_attach_bytes;
-    }
-    if (pools.small_bytes) {
-        small_owner(c, small, sizeof(small));
-        write_owner(j, small, level_name(LEVEL_BLOCK), (uint64_t)pools.small_bytes);
-        o->block_bytes += (uint64_t)pools.small_bytes;
-    }
-    if (pools.before_attach_bytes) {
-        write_owner(j, before, level_name(LEVEL_BLOCK), (uint64_t)pools.before_attach_bytes);
-        o->block_bytes += (uint64_t)pools.before_attach_bytes;
-    }
 }
 
 /* One named difference. reason NULL: the number is known. */
@@ -199,7 +150,6 @@ static int write_rank(const struct ledger *l, const struct view_context *c,
     json_karray(j, "owners");
     if (row->alive)
         r = ledger_each_owner(l, row->facts.tgid, on_owner, &o);
-    write_sized_owners(c, &o);
     json_end(j);
     write_gaps(c, row, j);
     write_pools(row, j);

@@ -150,11 +150,6 @@ static int on_pool(void *userdata, const struct ledger_pool *pool)
         row->pools = pools;
         row->pool_capacity = capacity;
     }
-    /* Small blocks that were freed more than allocated since attach were allocated before it: they
-     * are not a negative amount of anything, what was held before attach is less by them. */
-    int64_t before = pool->before_attach_bytes;
-    if (pool->small_bytes < 0)
-        before = pool->allocated_bytes - pool->known_block_bytes;
     row->pools[row->pool_count++] = (struct view_pool){
         .component = pool->component,
         .torch_device = pool->device,
@@ -162,8 +157,9 @@ static int on_pool(void *userdata, const struct ledger_pool *pool)
         .reserved_bytes = pool->reserved_bytes,
         .active_bytes = pool->active_bytes,
         .known_bytes = pool->known_block_bytes,
+        /* below 0: blocks from before attach were freed, and before_attach is less by them */
         .small_bytes = pool->small_bytes > 0 ? pool->small_bytes : 0,
-        .before_attach_bytes = before > 0 ? before : 0,
+        .before_attach_bytes = pool->before_attach_bytes,
     };
     return 0;
 }
