@@ -81,6 +81,7 @@ struct title_facts {
     enum title_kind kind;
     int32_t group[GROUP_COUNT]; /* index in each group, -1 not in the title (size 1, or unknown) */
     int32_t rank;               /* "rank=n" said literally, else -1 */
+    bool unread;                /* more follows that is not understood: cut off, or a new group */
 };
 /* Any title is fine. The prefix before "::" may be another (VLLM_PROCESS_NAME_PREFIX). */
 void title_parse(const char *title, struct title_facts *ret);
@@ -91,6 +92,7 @@ const char *title_group_name(enum title_group group); /* "DP" ... */
  * -1: the title does not decide it. *ret_inferred: it holds only if what the title leaves out has
  * its usual meaning.
  *   rank=n                         n
+ *   a rest that is not understood  -1: a cut title must not name another worker
  *   no group                       0, the only worker
  *   EP, no PP                      the EP index: expert groups span DP, PCP and TP in rank order
  *   one of DP, PP, PCP, TP         its index

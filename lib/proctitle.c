@@ -57,16 +57,17 @@ static void groups_read(const char *p, struct title_facts *ret)
         if (*p >= '0' && *p <= '9') { /* EngineCore_0: the engine's number, 0 without DP */
             int32_t index = index_read(p, &end);
             if (index < 0)
-                return;
+                break;
             if (ret->kind == TITLE_ENGINE && index > 0)
                 ret->group[GROUP_DP] = index;
         } else {
             end = group_read(p, ret);
             if (!end)
-                return;
+                break;
         }
         p = end;
     }
+    ret->unread = *p != '\0';
 }
 
 static const struct {
@@ -100,6 +101,7 @@ void title_parse(const char *title, struct title_facts *ret)
             ret->rank = index_read(rank + 5, &end);
         else if (title[10] == '-')
             ret->rank = index_read(title + 11, &end);
+        ret->unread = ret->rank < 0;
         return;
     }
     if (!colons || (blank && blank < colons)) /* the prefix is one word, and the first */
@@ -132,7 +134,7 @@ int32_t title_rank(const struct title_facts *t, bool *ret_inferred)
     *ret_inferred = false;
     if (t->rank >= 0)
         return t->rank;
-    if (t->kind != TITLE_WORKER && t->kind != TITLE_ENGINE)
+    if ((t->kind != TITLE_WORKER && t->kind != TITLE_ENGINE) || t->unread)
         return -1;
     for (unsigned i = 0; i < 4; i++) {
         if (t->group[nesting[i]] < 0)
@@ -154,7 +156,7 @@ int32_t title_rank_sized(const struct title_facts *t, const int32_t size[GROUP_C
 {
     int64_t rank = 0;
 
-    if (t->rank >= 0)
+    if (t->rank >= 0 || t->unread)
         return t->rank;
     for (int g = GROUP_DP; g <= GROUP_TP; g++) {
         int32_t index = t->group[g] >= 0 ? t->group[g] : 0;
