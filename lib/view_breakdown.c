@@ -16,13 +16,38 @@ struct owners {
     const struct ledger *ledger;
     const struct view_row *row;
     struct json *json;
+    struct ledger_owner_total held; /* not written yet: the next row may be of the same owner */
+    bool holds, merged;
     uint64_t physical_bytes, block_bytes;
 };
 
+static void write_held(struct owners *o)
+{
+    const struct ledger_owner_total *t = &o->held;
+    struct json *j = o->json;
+    /* what was held before attach has a size, but nobody saw its blocks or its peak */
+    bool seen = t->owner != OWNER_ID_BEFORE_ATTACH;
+
+    if (!o->holds)
+        return;
+    json_object(j);
+    json_kstr(j, "owner", ledger_owner_name(o->ledger, t->owner));
+    json_kstr(j, "level", level_name(t->level));
+    json_ku64(j, "bytes", t->bytes);
+    view_int_or_null(j, "blocks", seen, (int64_t)t->count);
+    /* two peaks at two times are not one */
+    view_bytes_or_null(j, "peak_bytes", seen && !o->merged && t->owner != OWNER_ID_PTA_SMALL,
+                       (int64_t)t->peak_bytes);
+    json_kbool(j, "inferred", t->inferred);
+    json_end(j);
+    o->holds = o->merged = false;
+}
+
+/* The ledger's rows come ordered by device, level and owner. Two pools of one device (caching,
+ * workspace) may each have a row of one owner; the document has one. */
 static int on_owner(void *userdata, const struct ledger_owner_total *t)
 {
     struct owners *o = userdata;
-    struct json *j = o->json;
 
     if (!view_row_has(o->row, t->level, t->device) || (t->bytes == 0 && t->count == 0))
         return 0;
@@ -30,17 +55,16 @@ static int on_owner(void *userdata, const struct ledger_owner_total *t)
         o->physical_bytes += t->bytes;
     if (t->level == LEVEL_BLOCK)
         o->block_bytes += t->bytes;
-    json_object(j);
-    json_kstr(j, "owner", ledger_owner_name(o->ledger, t->owner));
-    json_kstr(j, "level", level_name(t->level));
-    json_ku64(j, "bytes", t->bytes);
-    /* what was held before attach has a size, but nobody saw its blocks or its peak */
-    bool seen = t->owner != OWNER_ID_BEFORE_ATTACH;
-    view_int_or_null(j, "blocks", seen, (int64_t)t->count);
-    view_bytes_or_null(j, "peak_bytes", seen && t->owner != OWNER_ID_PTA_SMALL,
-                       (int64_t)t->peak_bytes);
-    json_kbool(j, "inferred", t->inferred);
-    json_end(j);
+    if (o->holds && o->held.owner == t->owner && o->held.level == t->level) {
+        o->held.bytes += t->bytes;
+        o->held.count += t->count;
+        o->held.inferred |= t->inferred;
+        o->merged = true;
+        return 0;
+    }
+    write_held(o);
+    o->held = *t;
+    o->holds = true;
     return 0;
 }
 
@@ -150,6 +174,7 @@ static int write_rank(const struct ledger *l, const struct view_context *c,
     json_karray(j, "owners");
     if (row->alive)
         r = ledger_each_owner(l, row->facts.tgid, on_owner, &o);
+    write_held(&o);
     json_end(j);
     write_gaps(c, row, j);
     write_pools(row, j);
