@@ -279,7 +279,7 @@ static int read_reply(struct client *c, uint64_t timeout_ns, struct json_object 
                       bool *ret_continues, struct error *reterr)
 {
     struct json_object *reply = NULL;
-    size_t length;
+    size_t length = 0;
     int r = read_message(c, timeout_ns, &length, reterr);
 
     if (r == 0)
