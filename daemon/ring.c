@@ -94,7 +94,7 @@ int ring_new(sd_event *event, struct probe_set *set, struct ledger *ledger, uint
     k = sd_event_add_io(event, &r->io, ring_buffer__epoll_fd(r->buffer), EPOLLIN, on_io, r);
     if (k >= 0)
         k = sd_event_add_time_relative(event, &r->timer, CLOCK_MONOTONIC, poll_ns / 1000,
-                                       poll_ns / 4000, on_timer, r);
+                                       poll_ns / 16000, on_timer, r);
     if (k < 0)
         return error_set(reterr, k, "cannot watch the ring buffer: %s", strerror(-k));
     *ret = TAKE_PTR(r);
