@@ -25,15 +25,15 @@ extern "C" {
 /* Return codes of aclrt and rt functions. */
 enum {
     SIM_ACL_OK = 0,
-    SIM_ACL_INVALID_PARAM = 100000,   /* the ACL layer refused an argument */
-    SIM_RT_PARAM_INVALID = 107000,    /* the runtime layer refused an argument */
-    SIM_RT_INVALID_DEVICE = 107001,   /* device id out of range */
-    SIM_RT_CONTEXT_NULL = 107002,     /* the thread has no device (no aclrtSetDevice yet) */
-    SIM_RT_STREAM_CONTEXT = 107003,   /* not a stream of this process */
-    SIM_RT_FEATURE = 207000,          /* feature not supported */
+    SIM_ACL_INVALID_PARAM = 100000,    /* the ACL layer refused an argument */
+    SIM_RT_PARAM_INVALID = 107000,     /* the runtime layer refused an argument */
+    SIM_RT_INVALID_DEVICE = 107001,    /* device id out of range */
+    SIM_RT_CONTEXT_NULL = 107002,      /* the thread has no device (no aclrtSetDevice yet) */
+    SIM_RT_STREAM_CONTEXT = 107003,    /* not a stream of this process */
+    SIM_RT_FEATURE = 207000,           /* feature not supported */
     SIM_RT_MEMORY_ALLOCATION = 207001, /* out of memory, and only that */
-    SIM_RT_MEMORY_FREE = 207002,      /* free of an address that was not allocated */
-    SIM_RT_DRV_INTERNAL = 507899,     /* any other driver error */
+    SIM_RT_MEMORY_FREE = 207002,       /* free of an address that was not allocated */
+    SIM_RT_DRV_INTERNAL = 507899,      /* any other driver error */
 };
 
 /* Return codes of hal functions (drvError_t). */
