@@ -215,7 +215,7 @@ void check_perf_events(const struct args *args, struct finding *f)
         finding_set(f, STATE_MISSING, "a kernel with CONFIG_PERF_EVENTS=y", "no perf events");
     else if (has(caps, CAP_PERFMON) || has(caps, CAP_SYS_ADMIN))
         finding_set(f, STATE_OK, NULL, "perf_event_paranoid = %s, does not bind this user", line);
-    else if (atoi(line) <= -1)
+    else if (strtol(line, NULL, 10) <= -1)
         finding_set(f, STATE_OK, NULL, "perf_event_paranoid = %s", line);
     else
         finding_set(f, STATE_MISSING, "sudo npumem check",

@@ -86,7 +86,7 @@ int client_connect(const char *path, uint64_t timeout_ns, struct client **ret, s
                   sizeof(address.sun_path) - 1);
         return error_fix(reterr, -EINVAL, "a shorter path");
     }
-    strcpy(address.sun_path, path);
+    memcpy(address.sun_path, path, strlen(path) + 1);
     c = calloc(1, sizeof(*c));
     if (!c)
         return error_set(reterr, ENOMEM, "socket: out of memory");

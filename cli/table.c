@@ -155,7 +155,7 @@ static void cut(char *text, size_t width)
         while (end > text && ((unsigned char)*end & 0xc0) == 0x80);
         *end = '\0';
     }
-    strcpy(end, "..."); /* at least as much was taken away */
+    memcpy(end, "...", sizeof("...")); /* at least as much was taken away */
 }
 
 static void print_row(const struct table *t, const struct out *o, const struct row *row,

@@ -38,7 +38,7 @@ static int section_line(char *line, char *section, size_t size, const char *orig
     line = trim(line + 1);
     if (!*line || strlen(line) >= size)
         return error_set(reterr, EINVAL, "%s: bad section name \"%.64s\"", origin, line);
-    strcpy(section, line);
+    memcpy(section, line, strlen(line) + 1);
     return 0;
 }
 

@@ -107,7 +107,7 @@ int varlink_listen(const char *path, gid_t gid, int *ret_lock_fd, struct error *
                       sizeof(address.sun_path) - 1);
         return error_fix(reterr, r, "a shorter --runtime-dir");
     }
-    strcpy(address.sun_path, path);
+    memcpy(address.sun_path, path, strlen(path) + 1);
     lock = lock_take(path, reterr);
     if (lock < 0)
         return lock;
