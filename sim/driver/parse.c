@@ -305,9 +305,10 @@ static int line_parse(struct parser *p, char *line)
 int scenario_parse(struct parser *p, char *text, size_t length)
 {
     char *line = text, *end = text + length;
+    p->line = 1;
     if (memchr(text, '\0', length))
         return parse_error(p, "the file holds a NUL byte: it is no text");
-    while (line < end) {
+    for (p->line = 0; line < end;) {
         char *next = memchr(line, '\n', (size_t)(end - line));
         p->line++;
         if (!next)
@@ -319,6 +320,8 @@ int scenario_parse(struct parser *p, char *text, size_t length)
             return -EINVAL;
         line = next + 1;
     }
+    if (!p->line)
+        p->line = 1;
     if (p->depth) {
         uint32_t op = p->open[p->depth - 1].op;
         bool rank = p->open[p->depth - 1].rank;
