@@ -26,7 +26,7 @@ static const struct section sections[] = {
     {"physical", "physical_bytes", "physical", "physical", {"outside_pools"}, false},
     {"reserved by pools", "reserved_bytes", NULL, NULL, {"pool_slack"}, false},
     {"active", "active_bytes", "pending", NULL, {"stream_delayed"}, false},
-    {"allocated", "allocated_bytes", "block", "block", {NULL}, false},
+    {"allocated", "allocated_bytes", "allocated", "allocated", {NULL}, false},
     {"host (pinned)", "host_bytes", "host", NULL, {NULL}, true},
     {"address ranges (no memory)", NULL, "reserved_va", NULL, {NULL}, true},
     {"inside stream-ordered pools", NULL, "pool_sub", NULL, {NULL}, true},

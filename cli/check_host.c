@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "ask.h"
 #include "check.h"
@@ -60,8 +61,8 @@ static int maps_cann(const char *tgid, const char **ret_name)
         memcpy(text + used, block, n);
         used += n;
     }
-    if (used == 0)
-        return ferror(f) ? -EACCES : 0;
+    if (used == 0) /* a kernel thread, or one that ended meanwhile */
+        return ferror(f) && errno != ESRCH ? -errno : 0;
 
     struct maps_reader reader;
     struct maps_entry entry;
@@ -103,7 +104,7 @@ void check_processes(const struct args *args, struct finding *f)
         finding_set(f, STATE_OK, NULL, "%u map a CANN library: %s%s", found, list,
                     found > 8 ? ", ..." : "");
     else if (hidden)
-        finding_set(f, STATE_INFO, "sudo npumem check",
+        finding_set(f, STATE_INFO, geteuid() ? "sudo npumem check" : NULL,
                     "none of those that this user may look at maps a CANN library");
     else
         finding_set(f, STATE_INFO, "npumem demo", "none maps a CANN library");

@@ -40,20 +40,21 @@ static unsigned distance(const char *a, const char *b)
     return d[m][n];
 }
 
-/* 0 is best; a candidate that begins with the word is as near as one mistake. */
+/* Two per mistake, and one more where the first letter differs: people get that one right. A
+ * candidate that begins with the word is as near as one mistake. */
 static unsigned remoteness(const char *word, const char *candidate)
 {
     size_t length = strlen(word);
     unsigned far = distance(word, candidate);
     if (far > 1 && length >= 2 && strncasecmp(word, candidate, length) == 0)
-        return 1;
-    return far;
+        far = 1;
+    return 2 * far + (strncasecmp(word, candidate, 1) != 0);
 }
 
 static unsigned near_enough(const char *word)
 {
     size_t length = strlen(word);
-    return length <= 2 ? 1 : length <= 5 ? 2 : 3;
+    return length <= 2 ? 3 : length <= 5 ? 5 : 7; /* one, two, three mistakes */
 }
 
 const char *suggest(const char *word, const char *const *candidates, size_t count)

@@ -34,9 +34,9 @@ static int call_one(const struct args *args, const char *method, const char *don
     if (args->format != FORMAT_TABLE)
         out_json(document, args->format != FORMAT_JSON);
     else if (!args->quiet) {
-        const char *coverage = doc_text(document, "coverage", NULL);
-        printf("%s %" PRId64 "%s%s\n", done, tgid, coverage ? ": " : "",
-               coverage ? out_clean(text, sizeof(text), coverage) : "");
+        const char *why = doc_text(document, "reason", NULL);
+        printf("%s %" PRId64 "%s%s\n", done, tgid, why ? ": " : "",
+               why ? out_clean(text, sizeof(text), why) : "");
     }
     json_object_put(document);
     return EXIT_DONE;

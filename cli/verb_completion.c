@@ -56,7 +56,7 @@ static void bash(void)
         } else if (strcmp(o->argument, "PATH") == 0) {
             printf("COMPREPLY=($(compgen -f -- \"$cur\"))");
         }
-        printf("; return ;;\n");
+        printf("%sreturn ;;\n", o->values[0] || strcmp(o->argument, "PATH") == 0 ? "; " : "");
     }
     printf("    esac\n    case $verb in\n");
     for (size_t i = 0; i < verb_count; i++) {

@@ -92,7 +92,7 @@ struct view_target {
 };
 struct view_status_input {
     const char *version, *kernel;
-    uint64_t uptime_ns, rss_bytes, cpu_ns;
+    uint64_t uptime_ns, rss_bytes /* UINT64_MAX unknown */, cpu_ns;
     const struct view_probe *probes;
     size_t probe_count;
     const struct view_target *targets;

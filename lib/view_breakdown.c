@@ -114,8 +114,10 @@ static void write_gaps(const struct view_context *c, const struct view_row *row,
               : outside < 0 ? "the pools report more than was seen given to this process"
                             : NULL);
     write_gap(j, "driver_side", "driver", (int64_t)driver_side_bytes(row), no_driver);
-    /* Frees that were lost leave memory in the ledger that the driver no longer counts. */
-    write_gap(j, "lost", "physical", no_driver || held <= driver ? 0 : (int64_t)(held - driver),
+    /* Frees that were lost leave memory in the ledger that the driver no longer counts. Without a
+     * lost event there is none, however old the driver's figure is. */
+    write_gap(j, "lost", "physical",
+              !c->lost_events || no_driver || held <= driver ? 0 : (int64_t)(held - driver),
               no_driver && c->lost_events ? "events were lost and the driver gives no figure to "
                                             "compare with"
                                           : NULL);

@@ -67,7 +67,7 @@ int view_status(const struct ledger *l, const struct view_context *c,
     json_kobject(j, "daemon");
     json_kstr(j, "version", in->version);
     json_ku64(j, "uptime_ns", in->uptime_ns);
-    json_ku64(j, "rss_bytes", in->rss_bytes);
+    known_or_null(j, "rss_bytes", in->rss_bytes);
     json_ku64(j, "cpu_ns", in->cpu_ns);
     json_end(j);
     json_kstr(j, "kernel", in->kernel);
