@@ -16,7 +16,7 @@
 
 #define FREE_MARK UINT32_MAX
 #define FIRST_SLOTS 16u
-/* An emptied map keeps an index of at most this many slots. */
+/* An emptied map keeps an index of at most this many slots, and room for as many chunks. */
 #define KEPT_SLOTS 1024u
 
 static uint32_t key_hash(const struct map *m, uint64_t a, uint32_t b)
@@ -196,6 +196,14 @@ void map_remove(struct map *m, uint32_t number)
     chunks_free(m, 1);
     if (m->index_slots > KEPT_SLOTS)
         index_free(m);
+    if (m->chunk_capacity > KEPT_SLOTS) {
+        unsigned char **chunks = realloc(m->chunks, KEPT_SLOTS * sizeof(*chunks));
+        if (chunks) {
+            memory_change(m, -(int64_t)(m->chunk_capacity - KEPT_SLOTS) * (int64_t)sizeof(*chunks));
+            m->chunks = chunks;
+            m->chunk_capacity = KEPT_SLOTS;
+        }
+    }
 }
 
 void map_rekey(struct map *m, uint32_t number, uint64_t a, uint32_t b)
