@@ -209,6 +209,6 @@ void config_print_sample(FILE *f)
             fprintf(f, "\n[%s]\n", rows[i].section);
         section = rows[i].section;
         row_describe(&rows[i], range, sizeof(range));
-        fprintf(f, "# %s: %s\n#%s = %s\n", rows[i].help, range, rows[i].key, rows[i].fallback);
+        fprintf(f, "# %s (%s)\n#%s = %s\n", rows[i].help, range, rows[i].key, rows[i].fallback);
     }
 }

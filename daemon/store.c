@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Owns: the life of the store, its map of processes and owners, transactions and what a failure
- * means. Invariants:
+ * Owns: the life of the store, transactions and what a failure means.
+ * Invariants:
  *   - row ids that are kept in memory are those of the open file; a rolled back transaction forgets
  *     them all, and the next upsert finds them again;
  *   - after a failure the disk is left alone for a while, so that a full disk costs nothing.

@@ -33,7 +33,8 @@ CREATE TABLE owner (
 -- ended once exit_wall_ns is set.
 CREATE TABLE live_block (
     process_id INTEGER NOT NULL REFERENCES process (id) ON DELETE CASCADE,
-    level TEXT NOT NULL,                -- physical (a segment), host, block, pending, reserved_va, pool_sub
+    level TEXT NOT NULL,                -- physical (a segment), host, allocated (a block), pending (a block that
+                                        -- waits for a stream), reserved_va, pool_sub
     device INTEGER NOT NULL,
     address INTEGER NOT NULL,
     handle INTEGER NOT NULL,
