@@ -87,10 +87,12 @@ struct ledger_pool {
     uint8_t component;
     uint64_t time_ns;                                      /* of the newest totals */
     int64_t allocated_bytes, reserved_bytes, active_bytes; /* reserved corrected for later frees */
-    int64_t known_block_bytes;   /* live LEVEL_BLOCK entries of this pool */
-    int64_t small_bytes;         /* net of blocks summed in the kernel; may be negative: then they
-                                    were allocated before attach */
-    int64_t before_attach_bytes; /* allocated - known - small (small not below 0), never below 0 */
+    int64_t known_block_bytes; /* live LEVEL_BLOCK entries of this pool */
+    int64_t small_bytes;       /* net of blocks summed in the kernel; may be negative: then they
+                                  were allocated before attach */
+    int64_t
+        before_attach_bytes; /* allocated - known - small, within 0 and what was allocated before
+                                the first event, less the frees of unknown blocks since */
     uint64_t event_count;
 };
 

@@ -122,15 +122,26 @@ static bool total_plausible(int64_t bytes)
     return bytes >= 0 && bytes < TOTAL_LIMIT;
 }
 
+/*
+ * allocated = known blocks + small blocks + from before attach. The kernel's sums of small blocks
+ * are read at another moment than the totals: they are held within what the totals leave, and
+ * memory from before attach within what there was then, less what was freed of it. What does not
+ * add up under load is left for the sum check to show, not given to a neighbour.
+ */
 void pool_figures(const struct pool *pool, struct ledger_pool *ret)
 {
     *ret = pool->pub;
     int64_t reserved = pool->total_reserved_bytes + changes_after(pool, pool->pub.time_ns);
     ret->reserved_bytes = reserved > 0 ? reserved : 0;
-    /* Small blocks net of frees below 0 were allocated before attach: they are no block of ours. */
-    int64_t small = ret->small_bytes > 0 ? ret->small_bytes : 0;
-    int64_t before = ret->allocated_bytes - ret->known_block_bytes - small;
-    ret->before_attach_bytes = before > 0 ? before : 0;
+    int64_t rest = ret->allocated_bytes - ret->known_block_bytes;
+    /* Below 0 the frees were of blocks from before attach: there is no small block of ours. */
+    if (ret->small_bytes > rest && ret->small_bytes > 0)
+        ret->small_bytes = rest > 0 ? rest : 0;
+    rest -= ret->small_bytes > 0 ? ret->small_bytes : 0;
+    int64_t limit = pool->base_bytes - pool->unknown_freed_bytes;
+    if (rest > limit)
+        rest = limit;
+    ret->before_attach_bytes = rest > 0 ? rest : 0;
 }
 
 static int workspace_apply(struct ledger *l, struct process *p, struct pool *pool,
@@ -212,8 +223,10 @@ static int caching_apply(struct ledger *l, struct process *p, struct pool *pool,
             caching_drop(l, p, pool, number, event->time_ns);
         return 0;
     }
-    if (!number)
+    if (!number) {
+        pool->unknown_freed_bytes -= b->size_bytes;
         return free_unmatched(l, p, event);
+    }
     const struct entry *e = entry_at(p, number);
     if (entry_level(p, e) == LEVEL_PENDING)
         return 0;
@@ -236,6 +249,15 @@ static bool block_plausible(const struct nm_block *b)
            total_plausible(b->total_active_bytes);
 }
 
+/* What was allocated before a first event: its total without what it did itself. */
+static int64_t base_of(const struct nm_block *b)
+{
+    int64_t base = b->total_allocated_bytes;
+    if (b->action != NM_BLOCK_BLOCK_FREE)
+        base -= b->size_bytes; /* negative for a free */
+    return base > 0 ? base : 0;
+}
+
 int block_apply(struct ledger *l, struct process *p, const struct nm_event *event)
 {
     const struct nm_block *b = &event->block;
@@ -247,6 +269,8 @@ int block_apply(struct ledger *l, struct process *p, const struct nm_event *even
         return NOT_APPLIED;
     }
     pool->pub.event_count++;
+    if (!pool->has_totals)
+        pool->base_bytes = base_of(b);
     if (!pool->has_totals || event->time_ns >= pool->pub.time_ns)
         totals_take(p, pool, event->time_ns, b->total_allocated_bytes, b->total_reserved_bytes,
                     b->total_active_bytes);
@@ -274,6 +298,10 @@ int ledger_pool_totals(struct ledger *l, const struct nm_pool_key *key,
     struct pool *pool = pool_get(l, p, key->device, key->component);
     if (!pool)
         return -ENOMEM;
+    /* The kernel saw the first event, whatever its size. */
+    int64_t first = totals->first_allocated_bytes;
+    if (first >= 0 && (!pool->has_totals || first < pool->base_bytes))
+        pool->base_bytes = first;
     if (totals->event_count > pool->pub.event_count)
         pool->pub.event_count = totals->event_count;
     if (pool->has_totals && totals->time_ns <= pool->pub.time_ns)

@@ -115,6 +115,8 @@ struct pool {
     struct pool_change changes[POOL_CHANGES];
     uint32_t change_count;
     int64_t total_reserved_bytes;
+    int64_t base_bytes;          /* allocated just before the first event that anybody saw */
+    int64_t unknown_freed_bytes; /* of it freed since, one by one */
     bool has_totals;
 };
 

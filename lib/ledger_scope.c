@@ -78,6 +78,7 @@ int scope_device_reset(struct ledger *l, struct process *p, const struct nm_even
         /* What torch still believes to hold is gone; its next event says how it sees that. */
         pool->pub.allocated_bytes = pool->pub.active_bytes = pool->total_reserved_bytes = 0;
         pool->change_count = 0;
+        pool->base_bytes = pool->unknown_freed_bytes = 0;
         map_clear(&pool->small);
         pool->pub.small_bytes = 0;
     }

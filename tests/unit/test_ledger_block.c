@@ -103,6 +103,41 @@ static void small_blocks_are_known_by_their_kernel_sums(void **state)
     assert_int_equal(pool_of(w, NM_BLOCK_CACHING).small_bytes, 3000);
 }
 
+static void small_blocks_read_at_another_moment_are_not_from_before_attach(void **state)
+{
+    struct world *w = *state;
+    do_block(w, NM_BLOCK_MALLOC, 0x100000, (int64_t)MIB, T((int64_t)MIB, 40000000, (int64_t)MIB));
+    struct nm_small_key key = {.tgid = TGID};
+    struct nm_small_totals small = {.malloc_count = 2, .malloc_bytes = 1000};
+    ledger_small_totals(w->ledger, &key, &small);
+    /* 200 bytes came after the small sums were read: nobody's, but not from before attach */
+    do_block(w, NM_BLOCK_MALLOC, 0x300000, (int64_t)MIB,
+             T(2 * (int64_t)MIB + 1200, 40000000, 2 * (int64_t)MIB + 1200));
+    assert_int_equal(pool_of(w, NM_BLOCK_CACHING).before_attach_bytes, 0);
+    assert_int_equal(pool_of(w, NM_BLOCK_CACHING).small_bytes, 1000);
+    /* 300 bytes were freed after it: the totals are right */
+    do_block(w, NM_BLOCK_MALLOC, 0x500000, (int64_t)MIB,
+             T(3 * (int64_t)MIB + 700, 40000000, 3 * (int64_t)MIB + 700));
+    assert_int_equal(pool_of(w, NM_BLOCK_CACHING).small_bytes, 700);
+    assert_int_equal(owner_sum(w, LEVEL_BLOCK, NULL).bytes, 3 * MIB + 700);
+}
+
+static void the_kernels_first_total_bounds_what_is_from_before_attach(void **state)
+{
+    struct world *w = *state;
+    /* the ledger's first event is not the kernel's: small blocks of 3000 bytes came before it */
+    do_block(w, NM_BLOCK_MALLOC, 0x100000, (int64_t)MIB,
+             T((int64_t)MIB + 10000, 40000000, (int64_t)MIB + 10000));
+    assert_int_equal(pool_of(w, NM_BLOCK_CACHING).before_attach_bytes, 10000);
+    struct nm_pool_key key = {.tgid = TGID};
+    struct nm_pool_totals totals = {.time_ns = 1, .first_allocated_bytes = 7000};
+    ledger_pool_totals(w->ledger, &key, &totals);
+    assert_int_equal(pool_of(w, NM_BLOCK_CACHING).before_attach_bytes, 7000);
+    do_block(w, NM_BLOCK_FREE, 0x700000, 2000,
+             T((int64_t)MIB + 8000, 40000000, (int64_t)MIB + 8000));
+    assert_int_equal(pool_of(w, NM_BLOCK_CACHING).before_attach_bytes, 5000);
+}
+
 static void small_blocks_freed_but_never_seen_do_not_raise_before_attach(void **state)
 {
     struct world *w = *state;
@@ -340,6 +375,8 @@ int main(void)
         TEST(a_free_that_leaves_nothing_active_needs_no_second_event),
         TEST(blocks_of_before_attach_are_allocated_minus_known),
         TEST(small_blocks_are_known_by_their_kernel_sums),
+        TEST(small_blocks_read_at_another_moment_are_not_from_before_attach),
+        TEST(the_kernels_first_total_bounds_what_is_from_before_attach),
         TEST(small_blocks_freed_but_never_seen_do_not_raise_before_attach),
         TEST(older_kernel_totals_are_ignored),
         TEST(the_workspace_block_of_a_stream_is_the_newest_one),
