@@ -56,15 +56,17 @@ static int param_parse(struct parser *p)
 
 static int devices_parse(struct parser *p)
 {
-    if (p->word_count != 3)
-        return parse_error(p, "devices COUNT SIZE");
-    if (constant_parse(p, p->words[1], &p->scenario->devices) < 0 ||
-        constant_parse(p, p->words[2], &p->scenario->device_bytes) < 0)
+    struct scenario *s = p->scenario;
+    if (p->word_count != 3 && p->word_count != 4)
+        return parse_error(p, "devices COUNT SIZE [BASELINE]");
+    if (constant_parse(p, p->words[1], &s->devices) < 0 ||
+        constant_parse(p, p->words[2], &s->device_bytes) < 0 ||
+        (p->word_count == 4 && constant_parse(p, p->words[3], &s->baseline_bytes) < 0))
         return -EINVAL;
-    if (p->scenario->devices < 1 || p->scenario->devices > 16)
+    if (s->devices < 1 || s->devices > 16)
         return parse_error(p, "devices: between 1 and 16");
-    if (p->scenario->device_bytes < 1)
-        return parse_error(p, "devices: the size must be more than 0");
+    if (s->device_bytes < 1 || s->baseline_bytes < 0 || s->baseline_bytes > s->device_bytes)
+        return parse_error(p, "devices: the size must be more than 0, the baseline not more");
     return 0;
 }
 

@@ -165,7 +165,7 @@ struct scenario {
     uint32_t phase_count;
     struct operand *refs; /* references from expressions (EXPR_ADDRESS) */
     uint32_t ref_count;
-    int64_t seed, devices, device_bytes; /* 0: not given */
+    int64_t seed, devices, device_bytes, baseline_bytes; /* 0: not given */
     bool uses_torch, uses_hccl, uses_atb;
 };
 

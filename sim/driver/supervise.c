@@ -135,6 +135,8 @@ static int node_prepare(const struct options *options, const struct scenario *s)
     setenv("NPUSIM_DEVICES", text, 0);
     snprintf(text, sizeof(text), "%lld", (long long)s->device_bytes);
     setenv("NPUSIM_HBM", text, 0);
+    snprintf(text, sizeof(text), "%lld", (long long)s->baseline_bytes);
+    setenv("NPUSIM_BASELINE", text, 0);
     if (getenv("NPUSIM_DIR"))
         return 0;
     snprintf(text, sizeof(text), "%s/node", options->control);

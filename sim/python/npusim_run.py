@@ -202,6 +202,7 @@ def node_prepare(options, program):
         return
     os.environ.setdefault("NPUSIM_DEVICES", str(program["devices"]))
     os.environ.setdefault("NPUSIM_HBM", str(program["device_bytes"]))
+    os.environ.setdefault("NPUSIM_BASELINE", str(program["baseline_bytes"]))
     if "NPUSIM_DIR" not in os.environ:
         os.environ["NPUSIM_DIR"] = os.path.join(options.control, "node")
         os.makedirs(os.environ["NPUSIM_DIR"], exist_ok=True)

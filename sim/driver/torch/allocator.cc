@@ -63,7 +63,7 @@ void DeviceCachingAllocator::report(const Block *block, int64_t size, uint8_t wh
 
 Block *DeviceCachingAllocator::get_free_block(int device, size_t size, void *stream, bool small)
 {
-    Block key = {device, stream, size, nullptr, false, small, nullptr, nullptr, {}, {}};
+    Block key = {device, stream, size, nullptr, false, small, nullptr, nullptr, {}, {}, nullptr};
     auto &pool = small ? small_ : large_;
     auto found = pool.lower_bound(&key);
     if (found == pool.end() || (*found)->stream != stream)
@@ -73,27 +73,81 @@ Block *DeviceCachingAllocator::get_free_block(int device, size_t size, void *str
     return block;
 }
 
-Block *DeviceCachingAllocator::alloc_block(int device, size_t size, void *stream, bool small)
+int DeviceCachingAllocator::segment_alloc(int device, size_t size, void *stream, bool small,
+                                          Block **ret)
 {
     void *ptr = nullptr;
     size_t bytes = segment_size(size);
     int code = segment_malloc(&ptr, bytes, 0);
+    if (code)
+        return code;
+    stats_.reserved += static_cast<int64_t>(bytes);
+    *ret =
+        new Block{device, stream, bytes,  static_cast<char *>(ptr), false, small, nullptr, nullptr,
+                  {},     {},     nullptr};
+    return 0;
+}
+
+/* Backs the end of the pool's segment; a free block at its end counts towards the size. */
+int DeviceCachingAllocator::segment_extend(int device, size_t size, void *stream, bool small,
+                                           Block **ret)
+{
+    ExpandableSegment *&segment = segments_[{stream, small}];
+    if (!segment) {
+        auto *made = new ExpandableSegment{
+            device, small ? small_segment : large_segment, 0, nullptr, {}, nullptr};
+        int code = made->open();
+        if (code) {
+            delete made;
+            return code;
+        }
+        segment = made;
+    }
+    Block *tail = segment->tail;
+    bool tail_free = tail && !tail->allocated && !waiting_.count(tail);
+    size_t missing = size - (tail_free ? tail->size : 0);
+    size_t granules = (missing + segment->granule - 1) / segment->granule;
+    char *end = segment->base + segment->handles.size() * segment->granule;
+    int code = segment->grow(granules);
+    if (code)
+        return code;
+    stats_.reserved += static_cast<int64_t>(granules * segment->granule);
+    if (tail_free) {
+        (small ? small_ : large_).erase(tail);
+        tail->size += granules * segment->granule;
+        *ret = tail;
+        return 0;
+    }
+    Block *block =
+        new Block{device, stream, granules * segment->granule, end, false, small, tail, nullptr, {},
+                  {},     segment};
+    if (tail)
+        tail->next = block;
+    segment->tail = block;
+    *ret = block;
+    return 0;
+}
+
+Block *DeviceCachingAllocator::alloc_block(int device, size_t size, void *stream, bool small)
+{
+    auto attempt = expandable_wanted() ? &DeviceCachingAllocator::segment_extend
+                                       : &DeviceCachingAllocator::segment_alloc;
+    Block *block = nullptr;
+    int code = (this->*attempt)(device, size, stream, small, &block);
     if (code) {
         device_synchronize();
         release_cached_blocks();
-        code = segment_malloc(&ptr, bytes, 0);
+        code = (this->*attempt)(device, size, stream, small, &block);
     }
     if (code)
         throw OutOfMemory{code};
-    stats_.reserved += static_cast<int64_t>(bytes);
-    return new Block{device,  stream, bytes, static_cast<char *>(ptr), false, small, nullptr,
-                     nullptr, {},     {}};
+    return block;
 }
 
 Block *DeviceCachingAllocator::alloc_found_block(Block *block, size_t size, uint8_t allocator_type)
 {
     size_t left = block->size - size;
-    if (block->small ? left >= block_round : left > small_size) {
+    if (block->small || block->segment ? left >= block_round : left > small_size) {
         Block *rest = new Block{block->device,
                                 block->stream,
                                 left,
@@ -103,9 +157,12 @@ Block *DeviceCachingAllocator::alloc_found_block(Block *block, size_t size, uint
                                 block,
                                 block->next,
                                 {},
-                                {}};
+                                {},
+                                block->segment};
         if (rest->next)
             rest->next->prev = rest;
+        else if (rest->segment)
+            rest->segment->tail = rest;
         block->next = rest;
         block->size = size;
         (rest->small ? small_ : large_).insert(rest);
@@ -175,6 +232,8 @@ void DeviceCachingAllocator::free_block(Block *block, uint8_t allocator_type)
             block->next = other->next;
             if (block->next)
                 block->next->prev = block;
+            else if (block->segment)
+                block->segment->tail = block;
         }
         block->size += other->size;
         delete other;
@@ -213,15 +272,45 @@ void DeviceCachingAllocator::stream_done(void *stream)
     done_.insert(stream);
 }
 
+/* Gives back the granules that the free end of a segment covers whole. */
+void DeviceCachingAllocator::segment_trim(ExpandableSegment *segment)
+{
+    Block *tail = segment->tail;
+    if (!tail || tail->allocated || waiting_.count(tail))
+        return;
+    size_t from = static_cast<size_t>(tail->ptr - segment->base);
+    size_t keep = (from + segment->granule - 1) / segment->granule;
+    size_t granules = segment->handles.size() - keep;
+    if (!granules)
+        return;
+    auto &pool = tail->small ? small_ : large_;
+    pool.erase(tail);
+    segment->shrink(granules);
+    stats_.reserved -= static_cast<int64_t>(granules * segment->granule);
+    tail->size -= granules * segment->granule;
+    if (tail->size) {
+        pool.insert(tail);
+        return;
+    }
+    segment->tail = tail->prev;
+    if (tail->prev)
+        tail->prev->next = nullptr;
+    delete tail;
+}
+
 void DeviceCachingAllocator::release_cached_blocks()
 {
     for (Block *block : waiting_)
         done_.insert(block->pending.begin(), block->pending.end());
     process_events();
+    for (const auto &entry : segments_) {
+        if (entry.second)
+            segment_trim(entry.second);
+    }
     for (auto *pool : {&small_, &large_}) {
         for (auto at = pool->begin(); at != pool->end();) {
             Block *block = *at;
-            if (block->prev || block->next || segment_free(block->ptr)) {
+            if (block->segment || block->prev || block->next || segment_free(block->ptr)) {
                 ++at;
                 continue;
             }

@@ -24,6 +24,8 @@ namespace c10_npu
 namespace NPUCachingAllocator
 {
 
+struct ExpandableSegment;
+
 struct Block {
     int device;
     void *stream;
@@ -33,7 +35,23 @@ struct Block {
     bool small; /* belongs to a 2 MiB segment */
     Block *prev, *next;
     std::set<void *> stream_uses;
-    std::set<void *> pending; /* streams that are not done with it yet */
+    std::set<void *> pending;   /* streams that are not done with it yet */
+    ExpandableSegment *segment; /* NULL: a segment of its own */
+};
+
+/* Reserved addresses that are backed granule by granule (PYTORCH_NPU_ALLOC_CONF
+ * expandable_segments:True): one per pool and stream, 1 1/8 of the card, granules of 2 or 20 MiB.
+ */
+struct ExpandableSegment {
+    int device;
+    size_t granule, capacity;
+    char *base;
+    std::vector<void *> handles; /* handles[i] is mapped at base + i * granule */
+    Block *tail;                 /* last block, free or not; NULL: nothing is mapped */
+
+    int open();
+    int grow(size_t granules); /* all handles first, then all mappings; all or nothing */
+    void shrink(size_t granules);
 };
 
 struct BlockLess {
@@ -63,6 +81,9 @@ class DeviceCachingAllocator
   private:
     Block *get_free_block(int device, size_t size, void *stream, bool small);
     Block *alloc_block(int device, size_t size, void *stream, bool small);
+    int segment_alloc(int device, size_t size, void *stream, bool small, Block **ret);
+    int segment_extend(int device, size_t size, void *stream, bool small, Block **ret);
+    void segment_trim(ExpandableSegment *segment);
     __attribute__((noinline)) Block *alloc_found_block(Block *block, size_t size,
                                                        uint8_t allocator_type);
     __attribute__((noinline)) void free_block(Block *block, uint8_t allocator_type);
@@ -75,6 +96,7 @@ class DeviceCachingAllocator
     std::unordered_set<Block *> waiting_; /* freed by the user, in use by another stream */
     std::set<void *> done_;
     Stats stats_ = {0, 0, 0};
+    std::map<std::pair<void *, bool>, ExpandableSegment *> segments_;
 };
 
 /* One block per stream, grows only, freed by empty_cache. */
@@ -105,6 +127,8 @@ WorkspaceAllocator &workspace_allocator();
 int segment_malloc(void **ret, size_t size, int policy);
 int segment_free(void *ptr);
 void device_synchronize();
+void *acl_symbol(const char *name);
+bool expandable_wanted(); /* the setting of the environment, read once */
 
 } // namespace NPUCachingAllocator
 } // namespace c10_npu

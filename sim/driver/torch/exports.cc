@@ -30,7 +30,7 @@ WorkspaceAllocator &workspace_allocator()
     return *workspaces;
 }
 
-static void *acl_symbol(const char *name)
+void *acl_symbol(const char *name)
 {
     for (const char *library : {"libascendcl.so", "libacl_rt.so"}) {
         void *handle = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
