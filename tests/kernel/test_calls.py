@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One event for one fact: every row of schema/probes.def, against the simulated libraries' call log."""
+from harness import LAYOUTS, LINKS, MIB, Failure, Skip, check, equal, hal_address, probe_rows
+
+# symbol -> code that makes exactly one successful call of it; the dict `t` says what was asked for.
+# `a` is any earlier state of the process: each entry cleans up after itself in a later entry.
+ROWS = [
+    ("aclrtMalloc", "r = amalloc('p1', 'aclrtMalloc', 3 * MIB + 5, 0); t = dict(requested=3 * MIB + 5, address=p1)"),
+    ("aclrtMallocAlign32", "r = amalloc('p2', 'aclrtMallocAlign32', 3 * MIB, 1); t = dict(requested=3 * MIB, address=p2)"),
+    ("aclrtMallocCached", "r = amalloc('p3', 'aclrtMallocCached', 8192, 2); t = dict(requested=8192, address=p3)"),
+    ("aclrtMallocWithCfg", "u = U64(); r = call('aclrtMallocWithCfg', u, 12345, 0, None);"
+     "p4 = u.v; t = dict(requested=12345, address=p4)"),
+    ("aclrtMallocForTaskScheduler", "u = U64(); r = call('aclrtMallocForTaskScheduler', u, 4096, 2, None);"
+     "p5 = u.v; t = dict(requested=4096, address=p5)"),
+    ("aclrtMemAllocManaged", "u = U64(); r = call('aclrtMemAllocManaged', u, MIB, 0); p6 = u.v;"
+     "t = dict(requested=MIB, address=p6)"),
+    ("aclrtFree", "r = free(p1); t = dict(address=p1)"),
+    ("aclrtFreeWithDevSync", "r = free(p2, 'aclrtFreeWithDevSync'); t = dict(address=p2)"),
+    ("aclrtMallocHost", "u = U64(); r = call('aclrtMallocHost', u, 1000); h1 = u.v;"
+     "t = dict(requested=1000, address=h1, host=True)"),
+    ("aclrtMallocHostWithCfg", "u = U64(); r = call('aclrtMallocHostWithCfg', u, 2000, None); h2 = u.v;"
+     "t = dict(requested=2000, address=h2, host=True)"),
+    ("aclrtFreeHost", "r = call('aclrtFreeHost', h1); t = dict(address=h1, host=True)"),
+    ("aclrtFreeHostWithDevSync", "r = call('aclrtFreeHostWithDevSync', h2); t = dict(address=h2, host=True)"),
+    ("aclrtAllocBuf", "u = U64(); r = call('aclrtAllocBuf', u, 4096); b1 = u.v; t = dict(requested=4096, address=b1)"),
+    ("aclrtFreeBuf", "r = call('aclrtFreeBuf', b1); t = dict(address=b1)"),
+    # virtual memory management
+    ("aclrtReserveMemAddress", "u = U64(); r = call('aclrtReserveMemAddress', u, 64 * MIB, 0, None, 1); v1 = u.v;"
+     "t = dict(requested=64 * MIB, address=v1)"),
+    ("aclrtReserveMemAddressNoUCMemory", "u = U64(); r = call('aclrtReserveMemAddressNoUCMemory', u, 4 * MIB, 0, None, 1);"
+     "v2 = u.v; t = dict(requested=4 * MIB, address=v2)"),
+    ("aclrtMallocPhysical", "u = U64(); prop = AclProp(mem_attr=4, type=1, id=0);"
+     "r = call('aclrtMallocPhysical', u, 20 * MIB, prop, 0); k1 = u.v; t = dict(requested=20 * MIB, handle=k1)"),
+    ("aclrtMapMem", "r = call('aclrtMapMem', v1, 20 * MIB, 0, k1, 0); t = dict(address=v1, handle=k1, requested=20 * MIB)"),
+    ("aclrtMemRetainAllocationHandle", "u = U64(); r = call('aclrtMemRetainAllocationHandle', v1, u); k2 = u.v;"
+     "t = dict(address=v1, handle=k2)"),
+    ("aclrtMemMapNoAccess", "u = U64(); prop = AclProp(mem_attr=4, type=1, id=0);"
+     "call('aclrtMallocPhysical', u, 4 * MIB, prop, 0); k3 = u.v;"
+     "r = call('aclrtMemMapNoAccess', v2, 4 * MIB, 0, k3, 0); t = dict(address=v2, handle=k3, requested=4 * MIB)"),
+    ("aclrtUnmapMem", "r = call('aclrtUnmapMem', v1); t = dict(address=v1)"),
+    ("aclrtFreePhysical", "r = call('aclrtFreePhysical', k2); t = dict(handle=k2)"),
+    ("aclrtReleaseMemAddress", "r = call('aclrtReleaseMemAddress', v1); t = dict(address=v1)"),
+    # share: the process imports what it exported
+    ("aclrtMemImportFromShareableHandle", "s = U64(); call('aclrtMemExportToShareableHandle', k1, 0, 0, s); u = U64();"
+     "r = call('aclrtMemImportFromShareableHandle', s.v, 0, u); k4 = u.v; t = dict(handle=k4)"),
+    ("aclrtMemImportFromShareableHandleV2", "s = ctypes.create_string_buffer(256);"
+     "call('aclrtMemExportToShareableHandleV2', k1, 0, 0, s); u = U64();"
+     "r = call('aclrtMemImportFromShareableHandleV2', s, 0, 0, u); k5 = u.v; t = dict(handle=k5)"),
+    ("aclrtIpcMemImportByKey", "key = ctypes.create_string_buffer(128); p7 = malloc(2 * MIB);"
+     "call('aclrtIpcMemGetExportKey', p7, 2 * MIB, key, 128, 0); u = U64();"
+     "r = call('aclrtIpcMemImportByKey', u, key, 0); t = dict(address=u.v)"),
+    ("aclrtIpcMemClose", "r = call('aclrtIpcMemClose', key); t = dict()"),
+    ("aclrtHostRegister", "hb = ctypes.create_string_buffer(1 << 16); ha = ctypes.addressof(hb); u = U64();"
+     "r = call('aclrtHostRegister', ha, 1 << 16, 0, u); t = dict(address=ha, requested=1 << 16, host=True)"),
+    ("aclrtHostUnregister", "r = call('aclrtHostUnregister', ha); t = dict(address=ha, host=True)"),
+    ("aclrtHostRegisterV2", "r = call('aclrtHostRegisterV2', ha, 1 << 16, 1); t = dict(address=ha, requested=1 << 16, host=True)"),
+    # stream-ordered pools
+    ("aclrtCreateStream", "u = U64(); r = call('aclrtCreateStream', u); st = u.v; t = dict(handle=st)"),
+    ("aclrtMemPoolCreate", "props = (ctypes.c_uint8 * 128)(); struct.pack_into('<iiIi', props, 0, 0, 0, 0, 1); u = U64();"
+     "r = call('aclrtMemPoolCreate', u, props); mp = u.v; t = dict(handle=mp)"),
+    ("aclrtMemPoolMallocAsync", "u = U64(); r = call('aclrtMemPoolMallocAsync', u, 5 * MIB, mp, st); m1 = u.v;"
+     "t = dict(requested=5 * MIB, address=m1, handle=mp)"),
+    ("aclrtMemPoolFreeAsync", "r = call('aclrtMemPoolFreeAsync', m1, st); t = dict(address=m1)"),
+    ("aclrtMemPoolTrimTo", "r = call('aclrtMemPoolTrimTo', mp, 0); t = dict(handle=mp)"),
+    ("aclrtMemPoolDestroy", "r = call('aclrtMemPoolDestroy', mp); t = dict(handle=mp)"),
+    # the driver's own level, called by nobody above
+    ("halMemAlloc", "u = U64(); r = call('halMemAlloc', u, 6 * MIB, (3 << 56) | (1 << 14) | (1 << 10) | (1 << 17) | 0);"
+     "d1 = u.v; t = dict(requested=6 * MIB, address=d1)"),
+    ("halMemFree", "r = call('halMemFree', d1); t = dict(address=d1)"),
+    ("halMemCreate", "u = U64(); prop = DrvProp(side=1, devid=0, module_id=33, pg_type=1, mem_type=0);"
+     "r = call('halMemCreate', u, 2 * MIB, prop, 0); k6 = u.v; t = dict(requested=2 * MIB, handle=k6)"),
+    ("halMemAddressReserve", "u = U64(); r = call('halMemAddressReserve', u, 8 * MIB, 0, None, 1); v3 = u.v;"
+     "t = dict(requested=8 * MIB, address=v3)"),
+    ("halMemMap", "r = call('halMemMap', v3, 2 * MIB, 0, k6, 0); t = dict(address=v3, handle=k6, requested=2 * MIB)"),
+    ("halMemUnmap", "r = call('halMemUnmap', v3); t = dict(address=v3)"),
+    ("halMemMapNoAccess", "r = call('halMemMapNoAccess', v3, 2 * MIB, 0, k6, 0); t = dict(address=v3, handle=k6, requested=2 * MIB)"),
+    ("halMemImportFromShareableHandle", "s = U64(); call('halMemExportToShareableHandle', k6, 0, 0, s); u = U64();"
+     "r = call('halMemImportFromShareableHandle', s.v, 0, u); k7 = u.v; t = dict(handle=k7)"),
+    ("halMemRelease", "r = call('halMemRelease', k7); t = dict(handle=k7)"),
+    ("halMemAddressFree", "call('halMemUnmap', v3); r = call('halMemAddressFree', v3); t = dict(address=v3)"),
+    ("halHostUnregister", "r = call('halHostUnregister', ha, 0); t = dict(address=ha, host=True)"),
+    ("halHostRegister", "u = U64(); r = call('halHostRegister', ha, 1 << 16, 0, 0, u); t = dict(address=ha, requested=1 << 16, host=True)"),
+    ("halShmemOpenHandle", "nm = ctypes.create_string_buffer(b'shm-a', 64); d2 = malloc(2 * MIB);"
+     "call('halShmemCreateHandle', d2, 2 * MIB, nm, 64); u = U64(); r = call('halShmemOpenHandle', nm, u); q1 = u.v; t = dict(address=q1)"),
+    ("halShmemCloseHandle", "r = call('halShmemCloseHandle', q1); t = dict(address=q1)"),
+    ("halShmemOpenHandleByDevId", "u = U64(); r = call('halShmemOpenHandleByDevId', 0, nm, u); t = dict(address=u.v)"),
+    # device, context, stream
+    ("aclrtSetDevice", "r = call('aclrtSetDevice', 1); t = dict(flags=1)"),
+    ("aclrtCreateContext", "u = U64(); r = call('aclrtCreateContext', u, 1); cx = u.v; t = dict(handle=cx, flags=1)"),
+    ("aclrtDestroyContext", "r = call('aclrtDestroyContext', cx); t = dict(handle=cx)"),
+    ("aclrtCreateStreamWithConfig", "call('aclrtSetDevice', 0); u = U64();"
+     "r = call('aclrtCreateStreamWithConfig', u, 0, 3); s2 = u.v; t = dict(handle=s2)"),
+    ("aclrtDestroyStream", "r = call('aclrtDestroyStream', st); t = dict(handle=st)"),
+    ("aclrtDestroyStreamForce", "r = call('aclrtDestroyStreamForce', s2); t = dict(handle=s2)"),
+    # HCCL
+    ("HcclCommInitRootInfo", "ri = ctypes.create_string_buffer(4108); call('HcclGetRootInfo', ri); u = U64();"
+     "r = call('HcclCommInitRootInfo', 1, ri, 0, u); c1 = u.v; t = dict(handle=c1, rank=0, world=1)"),
+    ("HcclCommInitRootInfoConfig", "call('HcclGetRootInfo', ri); cf = ctypes.create_string_buffer(512);"
+     "call('HcclCommConfigInit', cf) if has('HcclCommConfigInit') else struct.pack_into('<Q3I2I', cf, 0, 168, 0xf0f0f0f0, 8, 0, 0xffffffff, 0xffffffff);"
+     "u = U64(); r = call('HcclCommInitRootInfoConfig', 1, ri, 0, cf, u); c2 = u.v; t = dict(handle=c2, rank=0, world=1)"),
+    ("HcclCreateSubCommConfig", "u = U64(); parent = U64(); parent.c.value = c1; ids = (ctypes.c_uint32 * 1)(0);"
+     "r = call('HcclCreateSubCommConfig', parent, 1, ids, 77, 0, cf, u); c3 = u.v; t = dict(handle=c3, rank=0, world=1)"),
+    ("HcclCommInitClusterInfo", "rt = make_rank_table(); u = U64(); r = call('HcclCommInitClusterInfo', rt.encode(), 0, u);"
+     "c4 = u.v; t = dict(handle=c4, rank=0, world=0)"),
+    ("HcclCommInitClusterInfoConfig", "u = U64(); r = call('HcclCommInitClusterInfoConfig', rt.encode(), 0, cf, u);"
+     "c5 = u.v; t = dict(handle=c5, rank=0, world=0)"),
+    ("HcclCommDestroy", "r = call('HcclCommDestroy', c1); t = dict(handle=c1)"),
+    ("aclrtResetDevice", "call('aclrtSetDevice', 2); r = call('aclrtResetDevice', 2); t = dict(flags=2)"),
+    ("aclrtResetDeviceForce", "call('aclrtSetDevice', 3); r = call('aclrtResetDeviceForce', 3); t = dict(flags=3)"),
+]
+
+PREPARE = """
+import struct, tempfile
+MIB = 1 << 20
+def amalloc(name, api, size, policy):
+    u = U64()
+    r = call(api, u, size, policy)
+    globals()[name] = u.v
+    return r
+def make_rank_table():
+    f = tempfile.NamedTemporaryFile('w', suffix='.json', delete=False)
+    json.dump({"status": "completed", "version": "1.0", "server_count": "1", "server_list": [
+        {"server_id": "10.0.0.1", "device": [{"device_id": "0", "rank_id": "0", "device_ip": "192.168.1.1"}]}]}, f)
+    f.close()
+    return f.name
+"""
+
+
+def flags_of(row, line):
+    """The flag word of a driver's line, as an event carries it."""
+    return line["args"][2] if line["symbol"] == "halMemAlloc" else None
+
+
+def check_row(agent, events, rows, symbol, code, where):
+    level, kind, call_flags = rows[symbol]
+    agent.calls()
+    # earlier calls of the entry are told apart by the mark before the last statement
+    head, _, last = code.rpartition("r = ")
+    head and agent(head.rstrip("; "))
+    agent("mark()")
+    events.until_mark(agent.pid)
+    agent.calls()
+    t = agent("r = " + last + "; out = dict(t, r=r)")
+    lines = agent.calls()
+    agent("mark()")
+    group = events.until_mark(agent.pid)
+    where = f"{where}, {symbol}"
+    equal(t["r"], 0, f"{where}: result of the call")
+    own = [e for e in group if e.get("api", e.get("hal")) == symbol and (level != "HAL" or "api" not in e)]
+    check(len(own) == 1, f"{where}: {len(own)} events", group, lines)
+    e = own[0]
+    equal(e["kind"], kind, f"{where}: kind")
+    equal(e["result"], 0, f"{where}: result")
+    hal = [line for line in lines if line["symbol"] in rows and rows[line["symbol"]][0] == "HAL"]
+    for key in ("address", "handle"):
+        if key in t:
+            equal(hal_address(e, key), t[key], f"{where}: {key}")
+    if "requested" in t:
+        equal(e["requested_bytes"], t["requested"], f"{where}: requested_bytes")
+    if "flags" in t:
+        equal(hal_address(e, "flags"), t["flags"], f"{where}: flags")
+    if "rank" in t:
+        equal((e["rank"], e["world_size"]), (t["rank"], t["world"]), f"{where}: rank and world size")
+    if level in ("ACL", "HAL"):
+        equal(e["host_memory"], bool(t.get("host")), f"{where}: host_memory")
+    # what the driver was asked for, and nothing of it twice
+    inner = [line for line in hal if rows[line["symbol"]][1] == kind and line["symbol"] != symbol]
+    if level == "ACL" and "NM_CALL_POOL" not in call_flags and inner:
+        good = [line for line in inner if line["result"] == 0]
+        equal(e.get("hal"), good[-1]["symbol"], f"{where}: hal")
+        if kind in ("alloc", "create", "host_register", "reserve"):
+            equal(e["physical_bytes"], good[-1]["size"], f"{where}: physical_bytes")
+        if flags_of(e, good[-1]) is not None:
+            equal(hal_address(e, "flags"), flags_of(e, good[-1]), f"{where}: flag word")
+    if symbol == "halMemAlloc":
+        equal(e["physical_bytes"], t["requested"], f"{where}: physical_bytes")
+    others = [x for x in group if x is not e and x["kind"] not in ("device_set",)]
+    expected = [line for line in hal if line["symbol"] != symbol] if level != "ACL" or "POOL" in call_flags \
+        else [line for line in hal if rows[line["symbol"]][1] != kind]
+    equal(sorted(x.get("hal", x.get("api")) for x in others), sorted(line["symbol"] for line in expected),
+          f"{where}: events beside the call's own")
+
+
+def every_row(scratch, layout, links):
+    rows = probe_rows()
+    daemon = scratch.daemon(links=links)
+    libs = ["libascendcl.so", "libruntime.so", "libascend_hal.so"]
+    libs += ["libhccl.so"] if scratch_has(layout, "libhccl.so") else []
+    agent = scratch.agent(layout, libs=libs)
+    daemon.wait_target(agent.pid, "physical")
+    events = daemon.events("--pid", str(agent.pid))
+    agent(PREPARE)
+    tried, absent = set(), []
+    for symbol, code in ROWS:
+        if not agent(f"out = has({symbol!r})"):
+            absent.append(symbol)
+            continue
+        check_row(agent, events, rows, symbol, code, f"layout {layout}, {links}")
+        tried.add(symbol)
+    left = set(rows) - tried - set(absent)
+    check(not left, "rows of probes.def that no test calls", sorted(left))
+    status = daemon.status()["events"]
+    equal(status["lost"], 0, "lost events")
+    equal(status["decode_errors"], 0, "decode errors")
+    return absent
+
+
+def scratch_has(layout, name):
+    import os
+    from harness import lib_dir
+    return os.path.exists(os.path.join(lib_dir(layout), name))
+
+
+def test_every_row(scratch, layout, links):
+    absent = every_row(scratch, layout, links)
+    check(len(absent) < 12, "many functions are in no library of this layout", absent)
+
+
+test_every_row.variants = [(layout, "multi") for layout in LAYOUTS] + [("8.1", "perf"), ("9.2", "perf-legacy")]
