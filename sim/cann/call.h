@@ -31,6 +31,10 @@ struct sim_call {
     int64_t code;
 };
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* True when a log or an injection rule is set for this process. */
 extern bool sim_call_active;
 
@@ -39,6 +43,10 @@ bool sim_call_begin(struct sim_call *call, const char *symbol, const char *base)
 /* Logs a finished call; args[0] is unused, argument i is args[i + 1]. */
 void sim_call_end(const struct sim_call *call, int64_t result, int out, int size, size_t count,
                   const uint64_t *args);
+
+#ifdef __cplusplus
+}
+#endif
 
 /* Maps the parenthesised argument list of a table row to a list of 64-bit values. */
 #define SIM_U64(x) (uint64_t)(uintptr_t)(x)
