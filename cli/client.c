@@ -270,7 +270,8 @@ static int daemon_error(struct json_object *reply, struct error *reterr)
     }
     copy_line(what, sizeof(what), doc_text(parameters, "message", name));
     copy_line(fix, sizeof(fix), doc_text(parameters, "fix", ""));
-    error_set(reterr, code, "%s", what);
+    /* WHAT: WHY, whatever the daemon's words were */
+    error_set(reterr, code, "%s%s", strstr(what, ": ") ? "" : "daemon: ", what);
     return error_fix(reterr, -code, "%s", fix);
 }
 

@@ -152,7 +152,7 @@ static void print_jsonl(const struct args *args, struct json_object *array,
 
 /* Why shown fields are unknown: each reason once, with the fields it is about. */
 static void print_reasons(const struct args *args, const struct out *o, struct json_object *array,
-                          const struct column *const *chosen, size_t n)
+                          const struct column **chosen, size_t n)
 {
     const char *reasons[REASONS_MAX];
     size_t count = 0, rows = json_object_array_length(array);
@@ -179,15 +179,15 @@ static bool is_right(enum column_kind kind)
     return kind != COLUMN_TEXT && kind != COLUMN_LONG && kind != COLUMN_TIME && kind != COLUMN_BOOL;
 }
 
-static int print_table(const struct args *args, const struct out *o, struct json_object *array,
-                       const struct column *const *chosen, size_t n)
+static struct table *build(const struct args *args, struct json_object *array,
+                           const struct column *const *chosen, size_t n)
 {
-    _cleanup_(table_freep) struct table *t = table_new(n);
+    struct table *t = table_new(n);
     size_t rows = array ? json_object_array_length(array) : 0;
     char text[CELL_BYTES];
 
     if (!t)
-        return fail_with(EXIT_RUNTIME, "table: out of memory");
+        return NULL;
     for (size_t k = 0; k < n; k++)
         table_column(t, k, is_right(chosen[k]->kind), chosen[k]->kind == COLUMN_LONG);
     if (!args->no_header) {
@@ -199,14 +199,41 @@ static int print_table(const struct args *args, const struct out *o, struct json
         struct json_object *row = json_object_array_get_idx(array, i);
         table_row(t, STYLE_PLAIN);
         for (size_t k = 0; k < n; k++) {
-            /* a field that has no value at all is a blank; one that cannot be known is "?" */
+            /* a field that has no value at all is "-"; one that cannot be known is "?" */
             bool unknown = doc_get(doc_get(row, "unknown"), chosen[k]->field) != NULL;
             bool null = doc_get(row, chosen[k]->field) == NULL;
             rows_format(text, sizeof(text), row, chosen[k], args->units);
             table_cell(t, k, null && !unknown ? "-" : text);
         }
     }
-    if (table_print(t, o) < 0)
+    return t;
+}
+
+/* Takes the rightmost column that may be left out; false if there is none. */
+static bool drop_column(const struct column **chosen, size_t *n)
+{
+    for (size_t k = *n; k-- > 1;) {
+        if (chosen[k]->kind != COLUMN_LONG)
+            continue;
+        memmove(&chosen[k], &chosen[k + 1], (*n - k - 1) * sizeof(*chosen));
+        (*n)--;
+        return true;
+    }
+    return false;
+}
+
+static int print_table(const struct args *args, const struct out *o, struct json_object *array,
+                       const struct column **chosen, size_t n)
+{
+    _cleanup_(table_freep) struct table *t = build(args, array, chosen, n);
+
+    /* what was asked for by name is shown, however long the lines get */
+    while (t && args->fields.count == 0 && o->width && table_least_width(t) > o->width &&
+           drop_column(chosen, &n)) {
+        t = table_free(t);
+        t = build(args, array, chosen, n);
+    }
+    if (!t || table_print(t, o) < 0)
         return fail_with(EXIT_RUNTIME, "table: out of memory");
     if (array)
         print_reasons(args, o, array, chosen, n);

@@ -12,7 +12,7 @@
 
 enum column_kind {
     COLUMN_TEXT,     /* left */
-    COLUMN_LONG,     /* left, shortened when the line is too wide */
+    COLUMN_LONG,     /* left, shortened when the line is too wide, left out when that does not do */
     COLUMN_NUMBER,   /* right */
     COLUMN_BYTES,    /* right, with its unit */
     COLUMN_TIME,     /* wall clock in ns */

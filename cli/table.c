@@ -125,6 +125,17 @@ size_t table_width(const struct table *t)
     return width;
 }
 
+size_t table_least_width(const struct table *t)
+{
+    size_t width = 0;
+    for (size_t k = 0; k < t->columns; k++) {
+        size_t column = column_width(t, k);
+        width += t->shrinks[k] && column > SHRINK_LEAST ? SHRINK_LEAST : column;
+        width += k ? GAP_COLUMNS : 0;
+    }
+    return width;
+}
+
 /* Takes what is too much from the columns that may shrink, the widest first. */
 static void shrink(const struct table *t, size_t *widths, size_t limit)
 {

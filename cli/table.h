@@ -30,5 +30,7 @@ void table_cell_styled(struct table *t, size_t column, const char *text, enum ou
 int table_print(const struct table *t, const struct out *o);
 /* Width of the widest line as it would be printed without a bound. */
 size_t table_width(const struct table *t);
+/* The same with every column that shrinks as narrow as it gets. */
+size_t table_least_width(const struct table *t);
 
 #endif

@@ -8,7 +8,7 @@
 
 static const struct column columns[] = {
     {"PID", "tgid", COLUMN_NUMBER, true},
-    {"COMM", "comm", COLUMN_TEXT, true},
+    {"COMM", "comm", COLUMN_LONG, true},
     {"STATE", "state", COLUMN_TEXT, false},
     {"RANK", "rank", COLUMN_NUMBER, true},
     {"RANK FROM", "rank_source", COLUMN_TEXT, false},
@@ -26,7 +26,7 @@ static const struct column columns[] = {
     {"PEAK", "peak_bytes", COLUMN_BYTES, true},
     {"PEAK AT", "peak_time_ns", COLUMN_TIME, false},
     {"HOST", "host_bytes", COLUMN_BYTES, false},
-    {"COVERAGE", "coverage", COLUMN_TEXT, true},
+    {"COVERAGE", "coverage", COLUMN_LONG, true},
     {"WHY", "coverage_reason", COLUMN_LONG, false},
     {"STARTED", "start_time_ns", COLUMN_TIME, false},
     {"CONTAINER", "container", COLUMN_LONG, true},

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Documents as design/CONTRACT says, by hand."""
+
+import copy
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+HEADER = {"schema_version": 1, "complete": True, "lost_events": 0, "time_ns": 1800000000123456789,
+          "host": "node7"}
+
+RANK0 = {
+    "tgid": 1234, "start_time_ns": 1799999000000000000, "comm": "VLLM::Worker_TP",
+    "title": "vllm serve /models/a-model --tensor-parallel-size 2", "state": "running", "rank": 0,
+    "rank_source": "title", "world_size": 2, "device": 0, "physical_device": 0, "visible_device": 0,
+    "main": True, "container": None, "physical_bytes": 30 * GIB, "seen_bytes": 30 * GIB,
+    "reserved_bytes": 28 * GIB, "allocated_bytes": 26 * GIB + 512, "active_bytes": 27 * GIB + 512,
+    "before_attach_bytes": 0, "peak_bytes": 31 * GIB, "peak_time_ns": 1799999500000000000,
+    "host_bytes": 512 * MIB, "coverage": "blocks", "coverage_reason": None, "unknown": {},
+}
+RANK1 = {**RANK0, "tgid": 1235, "rank": 1, "device": 1, "physical_device": 1,
+         "physical_bytes": None, "peak_bytes": None, "before_attach_bytes": None,
+         "reserved_bytes": None, "allocated_bytes": None, "active_bytes": None,
+         "coverage": "physical", "container": "4f1c0ffee",
+         "unknown": {"physical_bytes": "attached late", "peak_bytes": "attached late",
+                     "before_attach_bytes": "attached late", "reserved_bytes": "no torch_npu",
+                     "allocated_bytes": "no torch_npu", "active_bytes": "no torch_npu"}}
+
+PS = {**HEADER, "ranks": [RANK0, RANK1]}
+
+
+def owner(name, level, size, blocks, inferred=False):
+    return {"owner": name, "level": level, "bytes": size, "blocks": blocks, "inferred": inferred}
+
+
+def gap(name, level, size, reason=None):
+    return {"name": name, "level": level, "bytes": size, **({"reason": reason} if reason else {})}
+
+
+def check(level, total, difference):
+    return {"level": level, "owners_bytes": (total or 0) - (difference or 0), "total_bytes": total,
+            "difference_bytes": difference,
+            "balanced": None if difference is None else difference == 0}
+
+
+BREAKDOWN = {**HEADER, "ranks": [
+    {**RANK0,
+     "owners": [owner("PTA@pool", "physical", 28 * GIB, 700),
+                owner("CANN@HCCL", "physical", 2 * GIB, 4, True),
+                owner("PTA@block", "allocated", 26 * GIB, 512),
+                owner("PTA@small", "allocated", 512, 1),
+                owner("PTA@block", "pending", GIB, 3),
+                owner("PTA@pinned", "host", 512 * MIB, 2)],
+     "gaps": [gap("pool_slack", "reserved", GIB - 512), gap("stream_delayed", "active", GIB),
+              gap("before_attach_blocks", "allocated", 0), gap("before_attach", "physical", 0),
+              gap("outside_pools", "physical", 2 * GIB), gap("driver_side", "driver", 5 * MIB),
+              gap("lost", "physical", 0)],
+     "pools": [], "checks": [check("physical", 30 * GIB, 0), check("allocated", 26 * GIB + 512, 0)]},
+    {**RANK1, "main": True,
+     "owners": [owner("CANN@HCCL", "physical", 2 * GIB, 4)],
+     "gaps": [gap("pool_slack", "reserved", None, "no torch_npu"),
+              gap("stream_delayed", "active", None, "no torch_npu"),
+              gap("outside_pools", "physical", None, "no torch_npu"),
+              gap("driver_side", "driver", None, "no driver figure"), gap("lost", "physical", 0)],
+     "pools": [], "checks": [check("physical", None, None), check("allocated", None, None)]},
+], "devices": [
+    {"device": 0, "total_bytes": 64 * GIB, "used_bytes": 34 * GIB, "attributed_bytes": 30 * GIB,
+     "other_processes_bytes": GIB, "driver_side_bytes": 5 * MIB,
+     "unattributed_bytes": 3 * GIB - 5 * MIB, "balanced": True, "unknown": {}},
+    {"device": 1, "total_bytes": None, "used_bytes": None, "attributed_bytes": 2 * GIB,
+     "other_processes_bytes": 0, "driver_side_bytes": None, "unattributed_bytes": None,
+     "balanced": None, "unknown": {"used_bytes": "no card figure"}},
+]}
+
+LS = {**HEADER, "blocks": [
+    {"tgid": 1234, "rank": 0, "device": 0, "address": "0x12c041200000", "handle": None,
+     "size_bytes": 9007199254740993, "requested_bytes": 20 * MIB, "owner": "PTA@pool",
+     "inferred": False, "stream": None, "level": "physical", "allocated_ns": 1799999999000000000,
+     "age_ns": 61000000000, "last_access_ns": None, "frames": [], "caller": "0x7f00"}],
+    "totals": [{"level": "physical", "bytes": 9007199254740993, "blocks": 7}],
+    "matched_blocks": 7, "truncated": True}
+
+STATUS = {**HEADER, "daemon": {"version": "0.1.0", "uptime_ns": 200000000000, "rss_bytes": 20 * MIB,
+                               "cpu_ns": 1500000000},
+          "kernel": "6.6.0", "probes": [
+              {"library": "libruntime.so", "symbol": "aclrtMalloc", "kind": "entry",
+               "state": "attached", "hits": None, "cost_ns": None},
+              {"library": "libatb.so", "symbol": "", "kind": "", "state": "missing", "hits": None,
+               "cost_ns": None}],
+          "targets": [{"tgid": 1234, "rank": 0, "state": "attached", "level": "blocks",
+                       "coverage": "full", "reason": None, "overhead_ratio": 0.0025}],
+          "events": {"received": 12345, "lost": 0, "decode_errors": 0, "unmatched_frees": 2},
+          "ledger": {"live_entries": 3, "memory_bytes": 4096},
+          "store": {"bytes": 4096, "oldest_ns": None}}
+
+EVENT = {"time_ns": 1800000000000000000, "kind": "alloc", "tgid": 1234, "tid": 1240, "cpu": 1,
+         "sequence": 7, "result": 0, "api": "aclrtMalloc", "address": "0x12c041200000",
+         "requested_bytes": 1000, "physical_bytes": 2 * MIB, "host_memory": False}
+
+
+def incomplete(doc):
+    doc = copy.deepcopy(doc)
+    doc.update(complete=False, lost_events=17)
+    return doc

@@ -1,0 +1,671 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""npumem as a script and as a person see it, against a fake daemon. usage: test_cli.py NPUMEM SOURCE"""
+
+import copy
+import csv
+import io
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import fcntl
+import time
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import documents as D
+from fake_daemon import FakeDaemon, document, error, reply
+
+NPUMEM, SOURCE = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+SCRIPT = {"Ps": document(D.PS), "Breakdown": document(D.BREAKDOWN), "Ls": document(D.LS),
+          "Status": document(D.STATUS),
+          "Version": reply({"version": "0.1.0", "event_abi": 1, "schema_version": 1})}
+
+
+def read(path):
+    with open(path) as f:
+        return f.read()
+
+
+def verbs():
+    return re.findall(r"^VERB\((\w+),", read(f"{SOURCE}/cli/verbs.def"), re.M)
+
+
+def is_running(pid):
+    """Not gone, and not a zombie that its new parent has yet to collect."""
+    try:
+        return read(f"/proc/{pid}/stat").rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.TemporaryDirectory()
+        self.socket = os.path.join(self.directory.name, "s")
+        self.addCleanup(self.directory.cleanup)
+
+    def environment(self, **more):
+        env = {k: v for k, v in os.environ.items()
+               if k not in ("COLUMNS", "NO_COLOR", "NPUMEM_SOCKET", "PAGER", "LESS", "LC_ALL", "LANG")}
+        return {**env, "TERM": "xterm", "TZ": "UTC", **more}
+
+    def run_cli(self, *args, env=None, sock=True, **more):
+        command = [NPUMEM, *args] + (["--socket", self.socket] if sock else [])
+        r = subprocess.run(command, capture_output=True, text=True, timeout=60,
+                           env=self.environment(**(env or {})), **more)
+        self.assertNotIn("Sanitizer", r.stderr)
+        self.assertGreaterEqual(r.returncode, 0, f"killed by a signal: {command}")
+        return r
+
+    def daemon(self, **script):
+        d = FakeDaemon(self.socket, {**SCRIPT, **script})
+        self.addCleanup(d.close)
+        return d
+
+    def assert_error(self, r, code, what, fix=None):
+        """One line, in the form that is promised."""
+        self.assertEqual(r.returncode, code, r.stderr)
+        self.assertEqual(r.stderr.count("\n"), 1, r.stderr)
+        self.assertRegex(r.stderr, r"^npumem: [^;]+: [^;]+(; try: .+)?\n$")
+        self.assertIn(what, r.stderr)
+        if fix:
+            self.assertTrue(r.stderr.endswith(f"; try: {fix}\n"), r.stderr)
+        self.assertEqual(r.stdout, "")
+
+
+class Usage(Case):
+    def test_nearest_words(self):
+        for args, what, fix in [
+                (["brekdown"], "brekdown: unknown verb", "npumem breakdown"),
+                (["xyzzy"], "xyzzy: unknown verb", "npumem help"),
+                (["ps", "--divice", "0"], "--divice: unknown option", "--device"),
+                (["ps", "--units", "MB"], "--units MB: unknown", "--units MiB"),
+                (["ps", "-o", "jsn"], "--output jsn", "--output json"),
+                (["ps", "--watch", "soon"], "--watch soon: not a time", "--watch 2s"),
+                (["ls", "--min-size", "64MX"], "--min-size 64MX: not a size", "--min-size 64MiB"),
+                (["ls", "--level", "phisical"], "--level phisical", "--level physical"),
+                (["ps", "--pid", "12x"], "--pid 12x: not a number", None),
+                (["ps", "--pid", "-1"], "--pid -1", None),
+                (["ps", "--pid", "99999999999"], "--pid 99999999999", None),
+                (["ps", "--min-size", "1"], "--min-size: ps does not take it", "npumem help ps"),
+                (["ps", "-o"], "--output: needs FORMAT", None),
+                (["ps", "--no-header=x"], "--no-header x: takes no value", None),
+                (["attach"], "attach: an argument is missing", "npumem attach PID"),
+                (["attach", "abc"], "attach abc: not a process id", "npumem ps"),
+                (["attach", "0"], "attach 0: not a process id", "npumem ps"),
+                (["ps", "x"], "ps: too many arguments", "npumem ps"),
+                (["completion", "fsh"], "completion fsh", "fish"),
+                (["help", "brekdown"], "brekdown: unknown verb", "npumem breakdown"),
+                (["ps", "--fields", "tgid,fysical_bytes"], "fysical_bytes", "--fields physical_bytes"),
+                (["ps", "--socket", "x" * 200], "at most 107 bytes", "a shorter path")]:
+            with self.subTest(args):
+                self.assert_error(self.run_cli(*args, sock=False), 2, what, fix)
+
+    def test_options_stand_anywhere(self):
+        d = self.daemon()
+        for args in [["-o", "json", "ps"], ["ps", "-o", "json"], ["ps", "-ojson"],
+                     ["--output=json", "ps"], ["-qo", "json", "ps"], ["-o", "json", "--", "ps"]]:
+            r = self.run_cli("--socket", self.socket, *args, sock=False)
+            self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertEqual(json.loads(r.stdout), D.PS)
+        self.assertEqual(len(d.requests), 6)
+
+    def test_help_lists_every_verb_and_option(self):
+        overview = self.run_cli("help", sock=False)
+        self.assertEqual(overview.returncode, 0)
+        self.assertEqual(self.run_cli("--help", sock=False).stdout, overview.stdout)
+        options = re.findall(r'"([a-z-]+)", "[^"]*", GROUP', read(f"{SOURCE}/cli/options.def"))
+        self.assertGreater(len(options), 15)
+        all_help = ""
+        for verb in verbs():
+            self.assertRegex(overview.stdout, rf"(?m)^  {verb}\b")
+            r = self.run_cli("help", verb, sock=False)
+            self.assertEqual(r.returncode, 0)
+            self.assertTrue(r.stdout.startswith(f"npumem {verb} - "))
+            self.assertEqual(self.run_cli(verb, "--help", sock=False).stdout, r.stdout)
+            self.assertIn("examples\n  ", r.stdout)
+            all_help += r.stdout
+        for option in options:
+            self.assertIn(f"--{option}", all_help)
+        self.assertLess(max(map(len, all_help.splitlines())), 100)
+
+    def test_no_verb_is_an_error_with_help(self):
+        r = self.run_cli(sock=False)
+        self.assertEqual(r.returncode, 2)
+        self.assertIn("usage:", r.stdout)
+
+    def test_completion(self):
+        r = self.run_cli("completion", "bash", sock=False)
+        path = os.path.join(self.directory.name, "c")
+        with open(path, "w") as f:
+            f.write(r.stdout)
+        def complete(*words):
+            script = (f"source {path}; COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1};"
+                      "_npumem; printf '%s\\n' \"${COMPREPLY[@]}\"")
+            return subprocess.run(["bash", "-c", script], capture_output=True, text=True).stdout.split()
+        self.assertEqual(complete("npumem", "bre"), ["breakdown"])
+        self.assertEqual(complete("npumem", "ps", "--units", "M"), ["MiB"])
+        self.assertEqual(complete("npumem", "ls", "--min"), ["--min-size"])
+        self.assertEqual(complete("npumem", "ps", "--min"), [])
+        self.assertEqual(complete("npumem", "help", "det"), ["detach"])
+        for shell in "zsh", "fish":
+            out = self.run_cli("completion", shell, sock=False).stdout
+            for verb in verbs():
+                self.assertIn(verb, out)
+
+
+class Failures(Case):
+    def test_no_daemon(self):
+        for verb in ["status", "ps", "breakdown", "ls", "events", "demo", "attach"]:
+            r = self.run_cli(verb, *(["1"] if verb == "attach" else []))
+            self.assert_error(r, 3, "daemon not running", "sudo systemctl start npumemd")
+        stale = socket.socket(socket.AF_UNIX)
+        stale.bind(self.socket)  # bound, never listening: what a crash leaves
+        self.assert_error(self.run_cli("ps"), 3, "daemon not running")
+        stale.close()
+
+    def test_socket_from_environment(self):
+        self.daemon()
+        r = self.run_cli("ps", "-o", "json", sock=False, env={"NPUMEM_SOCKET": self.socket})
+        self.assertEqual(json.loads(r.stdout), D.PS)
+
+    def test_errors_of_the_daemon(self):
+        for name, code in [("NoSuchProcess", 4), ("NotPermitted", 5), ("BadParameter", 2),
+                           ("Busy", 1), ("Failed", 1), ("Unheard", 1)]:
+            with FakeDaemon(self.socket, {"Ps": error(name, "thing: it is so", "this")}):
+                self.assert_error(self.run_cli("ps"), code, "thing: it is so", "this")
+        with FakeDaemon(self.socket, {"Ps": error("Failed", "a: \x1b[2J\nb", "")}):
+            r = self.run_cli("ps")
+            self.assertEqual((r.returncode, r.stderr.count("\n")), (1, 1))
+            self.assertNotIn("\x1b", r.stderr)
+
+    def test_malformed_answers(self):
+        deep = b'{"parameters":' + b"[" * 100000 + b"\0"
+        for answer in [b"\0", b"nonsense\0", b"{\0", b"null\0", b"[]\0", b"3\0", b'"x"\0',
+                       b'{"parameters":3}\0', b'{"parameters":{}}\0', b'{"parameters":{"document":[]}}\0',
+                       b'{"parameters":{"document":{}}} trailing\0', b'{"a":"\xff\xfe"}\0',
+                       b'{"error":7}\0', b'{"error":"x","parameters":[1]}\0', deep, b"half", b"",
+                       b'{"parameters":{"document":{"ranks":[' ]:
+            with self.subTest(answer[:40]):
+                with FakeDaemon(self.socket, {"Ps": [answer, None]}):
+                    r = self.run_cli("ps")
+                self.assertEqual(r.returncode, 1, r.stderr)
+                self.assertRegex(r.stderr, r"^npumem: [^\n]+\n$")
+
+    def test_any_shape_of_document_is_rendered(self):
+        """Every member in turn is replaced by every type; the table may be odd, never a crash."""
+        junk = [None, 0, -1, 2 ** 63 - 1, 1.5, "\x1b[31m\u202ename", True, [], {}, [1, None, "x"],
+                {"a": 1}]
+
+        def paths(value, path=()):
+            if path:
+                yield path
+            if isinstance(value, dict):
+                for k in value:
+                    yield from paths(value[k], (*path, k))
+            elif isinstance(value, list):
+                for i in range(len(value)):
+                    yield from paths(value[i], (*path, i))
+
+        def replaced(value, path, new):
+            value = copy.deepcopy(value)
+            at = value
+            for step in path[:-1]:
+                at = at[step]
+            at[path[-1]] = new
+            return value
+        for verb, method, doc in [("breakdown", "Breakdown", D.BREAKDOWN), ("ps", "Ps", D.PS),
+                                  ("ls", "Ls", D.LS), ("status", "Status", D.STATUS)]:
+            variants = [replaced(doc, p, junk[(i + len(p)) % len(junk)])
+                        for i, p in enumerate(paths(doc))]
+            step = max(1, len(variants) // 40)  # a sample: other tests and fuzzing go further
+            state = {"i": 0}
+            with FakeDaemon(self.socket, {method: lambda _: document(state["doc"])}):
+                for variant in variants[::step]:
+                    state["doc"] = variant
+                    for extra in [], ["-o", "csv"]:
+                        r = self.run_cli(verb, "-v", *extra)
+                        self.assertEqual(r.returncode, 0, r.stderr)
+                        if not extra:
+                            self.assertNotIn("\x1b", r.stdout)
+
+    def test_time_out(self):
+        with FakeDaemon(self.socket, {"Ps": [b'{"par', 3.0, None]}):
+            began = time.monotonic()
+            r = self.run_cli("ps", "--timeout", "300ms")
+            self.assertLess(time.monotonic() - began, 2.5)
+        self.assert_error(r, 1, "no answer within 0.3 s")
+
+    def test_answer_without_end(self):
+        chunk = b'{"parameters":"' + b"x" * (1 << 20)
+        with FakeDaemon(self.socket, {"Ps": [chunk] * 300}):
+            r = self.run_cli("ps")
+        self.assert_error(r, 1, "larger than 256 MiB", "a filter or --limit")
+
+    def test_large_answer(self):
+        block = D.LS["blocks"][0]
+        doc = {**D.LS, "blocks": [{**block, "address": hex(i)} for i in range(50000)]}
+        self.daemon(Ls=document(doc))
+        r = self.run_cli("ls", "--limit", "0", "-o", "jsonl")
+        self.assertEqual(len(r.stdout.splitlines()), 50000)
+
+    def test_full_disk(self):
+        self.daemon()
+        with open("/dev/full", "w") as full:
+            r = subprocess.run([NPUMEM, "ps", "--socket", self.socket], stdout=full,
+                               stderr=subprocess.PIPE, text=True, env=self.environment())
+        self.assertEqual(r.returncode, 1)
+        self.assertEqual(r.stderr, "npumem: output: No space left on device\n")
+
+    def test_quiet_when_the_reader_goes(self):
+        block = D.LS["blocks"][0]
+        self.daemon(Ls=document({**D.LS, "blocks": [block] * 20000}))
+        for ignore in False, True:  # a parent that ignores SIGPIPE makes no difference
+            p = subprocess.Popen([NPUMEM, "ls", "--limit", "0", "--socket", self.socket],
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                 env=self.environment(), restore_signals=not ignore)
+            p.stdout.readline()
+            p.stdout.close()
+            self.assertEqual(p.wait(20), -signal.SIGPIPE)
+            self.assertEqual(p.stderr.read(), b"")
+            p.stderr.close()
+
+
+class Output(Case):
+    def test_json_is_passed_through(self):
+        self.daemon()
+        for verb, doc in [("ps", D.PS), ("breakdown", D.BREAKDOWN), ("ls", D.LS),
+                          ("status", D.STATUS)]:
+            r = self.run_cli(verb, "-o", "json")
+            self.assertEqual(json.loads(r.stdout), doc)
+        self.assertIn("9007199254740993", self.run_cli("ls", "-o", "json").stdout)  # 2^53 + 1
+
+    def test_ps_table(self):
+        self.daemon()
+        out = self.run_cli("ps").stdout
+        lines = out.splitlines()
+        self.assertEqual(lines[0].split()[:5], ["PID", "COMM", "RANK", "DEVICE", "PHYSICAL"])
+        self.assertRegex(lines[1], r"^1234  VLLM::Worker_TP     0       0  30\.00 GiB  28\.00 GiB  "
+                                   r"26\.00 GiB  31\.00 GiB  blocks    -  +vllm serve")
+        # right-aligned: figures end where their headers end; unknown is "?", with its reason below
+        end = lines[0].index("PHYSICAL") + len("PHYSICAL")
+        self.assertTrue(lines[1][:end].endswith("GiB") or lines[1][:end + 2].endswith("GiB"))
+        self.assertRegex(lines[2], r"^1235  VLLM::Worker_TP     1       1 +\? +\? +\? +\?  physical")
+        self.assertIn("? PHYSICAL: attached late", out)
+        self.assertIn("? RESERVED: no torch_npu", out)
+        self.assertNotIn("\x1b", out)
+        self.assertFalse(re.search(r"[\u2500-\u257f]", out))
+        self.assertFalse(any(line != line.rstrip() for line in lines))
+
+    def test_units_and_fields(self):
+        self.daemon()
+        out = self.run_cli("ps", "--units", "B", "--fields", "allocated_bytes,tgid", "--no-header",
+                           "-q").stdout
+        self.assertEqual(out.splitlines()[0], f"{26 * D.GIB + 512} B  1234")
+        out = self.run_cli("ps", "--fields", "rank,tgid", "-o", "jsonl").stdout
+        self.assertEqual([json.loads(line) for line in out.splitlines()],
+                         [{"rank": 0, "tgid": 1234}, {"rank": 1, "tgid": 1235}])
+        out = self.run_cli("ps", "--fields", "tgid", "-o", "json").stdout
+        self.assertEqual(json.loads(out)["ranks"], [{"tgid": 1234}, {"tgid": 1235}])
+
+    def test_csv_is_exact(self):
+        odd = {**D.RANK0, "title": 'a,"b"\nc', "allocated_bytes": 2 ** 62 + 1}
+        self.daemon(Ps=document({**D.HEADER, "ranks": [odd, D.RANK1]}))
+        rows = list(csv.DictReader(io.StringIO(self.run_cli("ps", "-o", "csv").stdout)))
+        self.assertEqual(rows[0]["allocated_bytes"], str(2 ** 62 + 1))
+        self.assertEqual(rows[0]["title"], 'a,"b"\nc')
+        self.assertEqual(rows[1]["physical_bytes"], "")
+        self.assertEqual(rows[1]["container"], "4f1c0ffee")
+
+    def test_breakdown_table(self):
+        self.daemon()
+        out = self.run_cli("breakdown").stdout
+        lines = [line.rstrip() for line in out.splitlines()]
+        def cells(label, nth=0):
+            found = [l for l in lines if l.startswith(label + "  ")]
+            return re.split(r" {2,}", found[nth][len(label):].strip())
+        self.assertEqual(lines[0].split(), ["rank", "0", "rank", "1"])
+        self.assertEqual(lines[2].split(), ["pid", "1234", "pid", "1235"])
+        self.assertEqual(cells("physical"), ["30.00 GiB", "?"])
+        self.assertEqual(cells("  PTA@pool"), ["28.00 GiB", "-"])
+        self.assertEqual(cells("  CANN@HCCL"), ["2.00 GiB~", "2.00 GiB"])
+        self.assertEqual(cells("  sum of owners"), ["exact", "?"])
+        self.assertEqual(cells("  - pool slack"), ["1024.00 MiB", "?"])  # 1 GiB - 512 B: below the unit
+        self.assertEqual(cells("  - stream-delayed"), ["1.00 GiB", "?"])
+        self.assertEqual(cells("allocated"), ["26.00 GiB", "?"])
+        self.assertEqual(cells("  PTA@small"), ["512 B", "-"])
+        self.assertEqual(cells("host (pinned)"), ["512.00 MiB", "512.00 MiB"])
+        self.assertEqual(cells("  driver side"), ["5.00 MiB", "?"])
+        self.assertNotIn("address ranges", out)
+        # a level's owners stand under it and nowhere else
+        order = [lines.index(next(l for l in lines if l.startswith(s))) for s in (
+            "physical", "  PTA@pool", "  - outside pools", "reserved by pools", "  - pool slack",
+            "active", "  - stream-delayed", "allocated", "  PTA@small", "host (pinned)")]
+        self.assertEqual(order, sorted(order))
+        self.assertIn("device 0  34.00 GiB used of 64.00 GiB = 30.00 GiB attributed + 1.00 GiB other "
+                      "processes + 5.00 MiB driver side + 3.00 GiB unattributed  balanced", out)
+        self.assertIn("device 1  ? used of ? =", out)
+        self.assertIn("? reserved_bytes: no torch_npu", out)
+        self.assertIn("? driver_side: no driver figure", out)
+        self.assertIn("~ inferred", out)
+
+    def test_breakdown_that_does_not_add_up_says_so(self):
+        doc = copy.deepcopy(D.BREAKDOWN)
+        doc["ranks"][0]["checks"][0] = D.check("physical", 30 * D.GIB, 3 * D.MIB)
+        doc["devices"][0]["balanced"] = False
+        self.daemon(Breakdown=document(doc))
+        out = self.run_cli("breakdown").stdout
+        self.assertIn("off by 3.00 MiB", out)
+        self.assertIn("UNBALANCED", out)
+
+    def test_breakdown_csv_and_jsonl(self):
+        self.daemon()
+        rows = list(csv.DictReader(io.StringIO(self.run_cli("breakdown", "-o", "csv").stdout)))
+        pool = [r for r in rows if r["name"] == "PTA@pool"]
+        self.assertEqual([(r["tgid"], r["level"], r["bytes"], r["kind"]) for r in pool],
+                         [("1234", "physical", str(28 * D.GIB), "owner")])
+        total = sum(int(r["bytes"]) for r in rows
+                    if r["kind"] == "owner" and r["level"] == "allocated" and r["tgid"] == "1234")
+        self.assertEqual(total, D.RANK0["allocated_bytes"])
+        lines = self.run_cli("breakdown", "-o", "jsonl").stdout.splitlines()
+        self.assertEqual(len(lines), len(rows))
+
+    def test_sixteen_ranks_wrap_at_the_width(self):
+        ranks = [{**D.BREAKDOWN["ranks"][0], "rank": i, "tgid": 1000 + i} for i in range(16)]
+        self.daemon(Breakdown=document({**D.BREAKDOWN, "ranks": ranks, "devices": []}))
+        out = self.run_cli("breakdown", "-q", env={"COLUMNS": "80"}).stdout
+        self.assertLessEqual(max(map(len, out.splitlines())), 80)
+        shown = re.findall(r"\brank (\d+)", out)
+        self.assertEqual(shown, [str(i) for i in range(16)])
+        wide = self.run_cli("breakdown", "-q").stdout
+        self.assertEqual(sum(l.startswith("physical") for l in wide.splitlines()), 1)
+
+    def test_width_shortens_text_never_figures(self):
+        self.daemon()
+        for width in range(80, 160, 7):
+            out = self.run_cli("ps", "-q", env={"COLUMNS": str(width)}).stdout
+            self.assertLessEqual(max(map(len, out.splitlines())), width)
+            self.assertIn("30.00 GiB  28.00 GiB  26.00 GiB  31.00 GiB", out)
+            if width > 120:  # before that the long columns are left out
+                self.assertIn("vllm s", out)
+                self.assertIn("...", out)
+        out = self.run_cli("ps", "--fields", "title,container", env={"COLUMNS": "10"}).stdout
+        self.assertIn("TITLE", out)
+        self.assertIn("CONTA", out)
+
+    def test_ls_table(self):
+        d = self.daemon()
+        out = self.run_cli("ls", "--owner", "PTA@*", "--level", "physical,host", "--min-size", "2MiB",
+                           "--rank", "0").stdout
+        self.assertIn("PTA@pool", out)
+        self.assertIn("1 min 1 s", out)
+        self.assertIn("1 of 7 shown; --limit 0 shows all", out)
+        self.assertIn("physical: 7 blocks", out)
+        self.assertEqual(d.requests[0]["parameters"],
+                         {"owner": ["PTA@*"], "level": ["physical", "host"], "min_bytes": 2 * D.MIB,
+                          "rank": [0], "limit": 100})
+
+    def test_filters_reach_the_daemon(self):
+        d = self.daemon()
+        self.run_cli("ps", "--pid", "1,2", "--pid", "3", "--rank", "0", "--device", "7",
+                     "--container", "4f1c")
+        self.assertEqual(d.requests[0]["parameters"],
+                         {"tgid": [1, 2, 3], "rank": [0], "device": [7], "container": ["4f1c"]})
+
+    def test_a_filter_that_fits_nothing(self):
+        self.daemon(Ps=document({**D.HEADER, "ranks": []}))
+        self.assert_error(self.run_cli("ps", "--rank", "9"), 4, "no observed process", "npumem ps")
+        self.assertEqual(self.run_cli("ps").returncode, 0)
+
+    def test_incomplete_data(self):
+        self.daemon(Ps=document(D.incomplete(D.PS)))
+        r = self.run_cli("ps")
+        self.assertEqual(r.returncode, 0)
+        self.assertIn("incomplete: 17 events lost", r.stdout)
+        r = self.run_cli("ps", "-o", "csv")
+        self.assertNotIn("incomplete", r.stdout)
+        self.assertIn("17 events lost", r.stderr)
+        for form in "table", "json", "csv", "jsonl":
+            r = self.run_cli("ps", "--strict", "-o", form)
+            self.assertEqual(r.returncode, 6)
+            self.assertTrue(r.stdout)
+        self.assertNotIn("incomplete", self.run_cli("ps", "-q").stdout)
+
+    def test_status(self):
+        self.daemon()
+        out = self.run_cli("status", "-v").stdout
+        self.assertRegex(out, r"daemon +version 0\.1\.0, up 3 min 20 s, memory 20\.00 MiB, cpu 1\.5 s")
+        self.assertRegex(out, r"events +received 12345, lost 0")
+        self.assertIn("2, 1 attached", out)
+        self.assertIn("0.25 %", out)
+        self.assertIn("aclrtMalloc", out)
+        self.assertNotIn("aclrtMalloc", self.run_cli("status").stdout)
+
+    def test_events(self):
+        stream = [reply({"document": {**D.EVENT, "sequence": i}}, continues=True) for i in range(50)]
+        self.daemon(Events=[*stream, None])
+        r = self.run_cli("events", "-f", "--limit", "5")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        lines = r.stdout.splitlines()
+        self.assertEqual(len(lines), 6)
+        for word in "1234", "alloc", "1000 B", "2.00 MiB", "aclrtMalloc", "0x12c041200000":
+            self.assertIn(word, lines[1])
+        r = self.run_cli("events", "-o", "jsonl", "--limit", "50")
+        self.assertEqual([json.loads(l)["sequence"] for l in r.stdout.splitlines()], list(range(50)))
+        r = self.run_cli("events", "-o", "csv", "--limit", "2")
+        rows = list(csv.DictReader(io.StringIO(r.stdout)))
+        self.assertEqual([x["requested_bytes"] for x in rows], ["1000", "1000"])
+        r = self.run_cli("events")  # the daemon ends the stream
+        self.assertEqual(r.returncode, 3)
+        self.assertIn("it ended the stream", r.stderr)
+
+    def test_attach(self):
+        d = self.daemon(Attach=document({**D.HEADER, "tgid": 5, "state": "attached"}),
+                        Detach=error("NoSuchProcess", "process 6 is not observed", "npumem ps"))
+        r = self.run_cli("attach", "5", "7")
+        self.assertEqual((r.returncode, r.stdout), (0, "attached to 5\nattached to 7\n"))
+        self.assertEqual([q["parameters"] for q in d.requests], [{"tgid": 5}, {"tgid": 7}])
+        self.assert_error(self.run_cli("detach", "6"), 4, "process 6", "npumem ps")
+        self.run_cli("attach", "8", "x")
+        self.assertEqual(len(d.requests), 3)  # one wrong operand: nothing is done
+
+    def test_version(self):
+        self.daemon()
+        self.assertRegex(self.run_cli("version").stdout,
+                         r"^npumem \d+\.\d+\.\d+\nnpumemd 0\.1\.0 \(event ABI 1\)\n$")
+        r = self.run_cli("--version", "--socket", "/nonexistent/s", sock=False)
+        self.assertEqual(r.returncode, 0)
+        self.assertIn("not reachable", r.stdout)
+
+    def test_watch_repeats(self):
+        d = self.daemon()
+        p = subprocess.Popen([NPUMEM, "ps", "-w", "100ms", "-o", "json", "--socket", self.socket],
+                             stdout=subprocess.PIPE, text=True, env=self.environment())
+        docs = [json.loads(p.stdout.readline()) for _ in range(3)]
+        p.terminate()
+        p.wait(10)
+        p.stdout.close()
+        self.assertEqual(docs, [D.PS] * 3)
+        self.assertGreaterEqual(len(d.requests), 3)
+
+
+class Terminal(Case):
+    def on_terminal(self, *args, columns=120, **env):
+        """Output of npumem on a terminal of that width."""
+        self.daemon()
+        pid, fd = pty.fork()
+        if pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+            os.execve(NPUMEM, [NPUMEM, *args, "--socket", self.socket], self.environment(**env))
+        data = b""
+        while True:
+            try:
+                part = os.read(fd, 65536)
+            except OSError:
+                break
+            if not part:
+                break
+            data += part
+        _, status = os.waitpid(pid, 0)
+        os.close(fd)
+        return os.waitstatus_to_exitcode(status), data.decode().replace("\r\n", "\n")
+
+    def test_color(self):
+        for env, args, colored in [({}, [], True), ({"NO_COLOR": "1"}, [], False),
+                                   ({"TERM": "dumb"}, [], False), ({}, ["--color", "never"], False),
+                                   ({"NO_COLOR": ""}, [], True),
+                                   ({"NO_COLOR": "1"}, ["--color", "always"], True)]:
+            with self.subTest(env=env, args=args):
+                self.fresh()
+                code, out = self.on_terminal("breakdown", "--no-pager", *args, **env)
+                self.assertEqual(code, 0)
+                self.assertEqual("\x1b[" in out, colored)
+
+    def fresh(self):
+        self.doCleanups()
+        self.setUp()
+
+    def test_always_without_terminal(self):
+        self.daemon()
+        self.assertIn("\x1b[1m", self.run_cli("ps", "--color", "always").stdout)
+
+    def test_width_of_the_terminal(self):
+        code, out = self.on_terminal("ps", "-q", "--no-pager", "--color", "never", columns=90)
+        self.assertEqual(code, 0)
+        self.assertLessEqual(max(map(len, out.splitlines())), 90)
+
+    def test_pager(self):
+        code, out = self.on_terminal("ps", PAGER="sed s/^/PAGED:/")
+        self.assertEqual(code, 0)
+        self.assertTrue(all(l.startswith("PAGED:") for l in out.splitlines()), out)
+        for args, env in [(["--no-pager"], {"PAGER": "sed s/^/PAGED:/"}), ([], {"PAGER": ""}),
+                          (["-o", "json"], {"PAGER": "sed s/^/PAGED:/"})]:
+            self.fresh()
+            self.assertNotIn("PAGED", self.on_terminal("ps", *args, **env)[1])
+        self.fresh()
+        code, out = self.on_terminal("breakdown", PAGER="head -n 1")  # a pager that is quit
+        self.assertEqual(len(out.splitlines()), 1)
+
+    def test_names_of_processes_do_not_reach_the_terminal_raw(self):
+        evil = {**D.RANK0, "title": "x\x1b]0;owned\x07\x9b31m\u202eabc", "comm": "a\nb\tc"}
+        self.daemon(Ps=document({**D.HEADER, "ranks": [evil]}))
+        out = self.run_cli("ps").stdout
+        for bad in "\x1b", "\x07", "\x9b", "\u202e", "\t":
+            self.assertNotIn(bad, out)
+        self.assertEqual(len(out.splitlines()), 2)
+
+
+class Check(Case):
+    def test_check_without_daemon(self):
+        r = self.run_cli("check")
+        self.assertIn(r.returncode, (0, 1))
+        lines = r.stdout.splitlines()
+        self.assertGreaterEqual(len(lines), 10)
+        for line in lines:
+            self.assertRegex(line, r"^(ok|info|missing) +[a-z_]+ ")
+        self.assertEqual(r.returncode, int(any(l.startswith("missing") for l in lines)))
+        self.assertTrue(any("daemon not running" in l for l in lines))
+        doc = json.loads(self.run_cli("check", "-o", "json").stdout)
+        self.assertEqual(doc["ready"], r.returncode == 0)
+        self.assertEqual([n["state"] for n in doc["needs"]], [l.split()[0] for l in lines])
+        for key in "schema_version", "complete", "lost_events", "time_ns", "host":
+            self.assertIn(key, doc)
+
+    def test_check_sees_the_daemon(self):
+        self.daemon()
+        self.assertRegex(self.run_cli("check").stdout, r"(?m)^ok +daemon +serves ")
+
+    @unittest.skipIf(os.geteuid() != 0, "needs root to give privileges up")
+    def test_without_privileges(self):
+        command = ["setpriv", "--reuid", "65534", "--clear-groups", "--bounding-set", "-all",
+                   NPUMEM, "check", "-o", "json"]
+        r = subprocess.run(command, capture_output=True, text=True, env=self.environment())
+        if "setpriv" in r.stderr or not r.stdout:
+            self.skipTest("the program cannot be run by another user here")
+        doc = json.loads(r.stdout)
+        states = {n["need"]: n for n in doc["needs"]}
+        self.assertEqual(r.returncode, 1)
+        self.assertFalse(doc["ready"])
+        self.assertEqual(states["privileges"]["state"], "missing")
+        self.assertIn("CAP_BPF", states["privileges"]["detail"])
+        self.assertIn("sudo", states["privileges"]["fix"])
+
+    def test_a_process_with_a_library_is_found(self):
+        library = os.path.join(self.directory.name, "libascendcl.so")
+        with open(library, "wb") as f:
+            f.write(b"\0" * 8192)
+        code = ("import mmap,sys,time; f=open(sys.argv[1],'rb');"
+                "m=mmap.mmap(f.fileno(),0,prot=mmap.PROT_READ); print('up',flush=True); time.sleep(60)")
+        p = subprocess.Popen([sys.executable, "-c", code, library], stdout=subprocess.PIPE)
+        try:
+            p.stdout.readline()
+            line = [l for l in self.run_cli("check").stdout.splitlines() if "processes" in l][0]
+            self.assertRegex(line, r"^ok ")
+            self.assertRegex(line, r"\d+ map a CANN library: ")
+        finally:
+            p.kill()
+            p.wait()
+            p.stdout.close()
+
+
+class Demo(Case):
+    """A stand-in for the simulated server: a shell script that starts two ranks."""
+
+    def server(self, text):
+        os.makedirs(f"{self.directory.name}/sim/scenarios")
+        path = f"{self.directory.name}/sim/npusim-run"
+        with open(path, "w") as f:
+            f.write(text)
+        os.chmod(path, 0o755)
+        open(f"{self.directory.name}/sim/scenarios/demo.sim", "w").close()
+        return {"NPUMEM_SIM_DIR": f"{self.directory.name}/sim"}
+
+    def test_demo_shows_its_ranks_and_stops_them(self):
+        pids = f"{self.directory.name}/pids"
+        env = self.server(f"#!/bin/sh\nsleep 300 & a=$!\nsleep 300 & b=$!\n"
+                          f"echo $a $b > {pids}.tmp; mv {pids}.tmp {pids}\nwait\n")
+        polls = []
+
+        def breakdown(parameters):
+            polls.append(parameters)
+            ranks = [D.BREAKDOWN["ranks"][0]]  # somebody else's process is there as well
+            if os.path.exists(pids) and len(polls) > 2:
+                for i, pid in enumerate(read(pids).split()):
+                    ranks.append({**D.BREAKDOWN["ranks"][0], "tgid": int(pid), "rank": i})
+            wanted = parameters.get("tgid")
+            if wanted:
+                ranks = [r for r in ranks if r["tgid"] in wanted]
+            return document({**D.BREAKDOWN, "ranks": ranks})
+        self.daemon(Breakdown=breakdown)
+        r = self.run_cli("demo", "-o", "json", env=env)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        started = [int(p) for p in read(pids).split()]
+        self.assertEqual([x["tgid"] for x in json.loads(r.stdout)["ranks"]], started)
+        for pid in started:
+            self.assertFalse(is_running(pid))
+
+    def test_server_that_fails(self):
+        env = self.server("#!/bin/sh\nexit 7\n")
+        self.daemon()
+        self.assert_error(self.run_cli("demo", env=env), 1, "ended early (exit 7)", "npumem demo -v")
+
+    def test_missing_pieces(self):
+        self.daemon()
+        self.assert_error(self.run_cli("demo", env={"NPUMEM_SIM_DIR": "/nonexistent"}), 1,
+                          "no npusim-run", "unset NPUMEM_SIM_DIR")
+        env = self.server("#!/bin/sh\nsleep 9\n")
+        self.assert_error(self.run_cli("demo", "nosuch", env=env), 1, "no such scenario")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
