@@ -25,8 +25,8 @@
 #define DEVICE_LIMIT 1024u    /* driver logical ids: 10 bits in the HAL flag word */
 #define POOL_DEVICE_LIMIT 64u /* torch's index: as many as visible_devices holds */
 #define POOL_COMPONENTS 2u
-#define OWNER_LIMIT 4096u /* interned names; further libraries become APP */
-#define POOL_CHANGES 32u  /* segment changes remembered per pool, see struct pool */
+#define OWNER_LIMIT 512u /* interned names; further libraries become APP */
+#define POOL_CHANGES 32u /* segment changes remembered per pool, see struct pool */
 #define DEVICE_NONE UINT16_MAX
 
 /* Key spaces of struct entry (low byte of key.b; block spaces carry the device above it). */

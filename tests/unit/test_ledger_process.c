@@ -397,6 +397,22 @@ static void sums_of_huge_allocations_do_not_overflow(void **state)
     assert_int_equal(device_of(w, 0).known_bytes, accepted * huge);
 }
 
+static void freed_memory_makes_room_in_the_sums_again(void **state)
+{
+    struct world *w = *state;
+    uint64_t huge = (uint64_t)1 << 46;
+    for (uint64_t i = 1; i <= 100000; i++) { /* 2^62 would be full after 2^16 */
+        assert_int_equal(do_alloc(w, 0x1000, huge, 0), 0);
+        assert_int_equal(do_free(w, 0x1000), 0);
+    }
+    for (uint32_t ticks = 1; ticks <= 70000; ticks++) { /* and each of these exits holding it */
+        struct nm_event e = event_alloc(w, 0x1000, huge, huge, 0);
+        e.start_ticks = ticks;
+        assert_int_equal(send(w, &e), 0);
+    }
+    assert_int_equal(ledger_stats(w->ledger)->live_entries, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -427,6 +443,7 @@ int main(void)
         TEST(malformed_events_are_refused_and_counted),
         TEST(malformed_blocks_are_refused_and_counted),
         TEST(sums_of_huge_allocations_do_not_overflow),
+        TEST(freed_memory_makes_room_in_the_sums_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
