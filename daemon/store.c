@@ -55,7 +55,11 @@ int store_open(const char *path, const struct store_options *options, struct sto
     _cleanup_(store_closep) struct store *s = calloc(1, sizeof(*s));
     int r;
 
-    if (!s || !(s->path = strdup(path)))
+    if (!s)
+        return error_set(reterr, ENOMEM, "store: out of memory");
+    s->lock_fd = -1;
+    s->path = strdup(path);
+    if (!s->path)
         return error_set(reterr, ENOMEM, "store: out of memory");
     if (options)
         s->options = *options;
@@ -90,6 +94,8 @@ struct store *store_close(struct store *s)
     free(s->owners);
     free(s->processes);
     free(s->events);
+    if (s->lock_fd >= 0)
+        close(s->lock_fd);
     free(s->path);
     free(s);
     return NULL;

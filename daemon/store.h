@@ -60,8 +60,9 @@ struct store_stats {
 
 /* Opens or makes the store, brings its schema up to date, closes the processes of earlier boots. A
  * corrupt file is moved to PATH.corrupt-SECONDS and a new one begun (logged).
- * Errors: -EROFS, -EACCES, -ENOENT and other errno of the directory; -ENOTSUP schema of a newer
- * version, -EINVAL a database of something else (neither is touched). */
+ * Errors: -EBUSY another daemon writes it (PATH.lock); -EROFS, -EACCES, -ENOENT and other errno of
+ * the directory; -ENOTSUP schema of a newer version, -EINVAL a database of something else (neither
+ * is touched). */
 int store_open(const char *path, const struct store_options *options, struct store **ret,
                struct error *reterr);
 

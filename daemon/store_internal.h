@@ -130,6 +130,7 @@ struct store_owner {
 struct store {
     char *path;
     struct store_options options;
+    int lock_fd; /* PATH.lock; -1 not yet */
     char boot_id[40];
     sqlite3 *db;
     sqlite3_stmt *statements[STORE_STATEMENT_COUNT];

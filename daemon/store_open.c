@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <libgen.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include "embedded.h"
@@ -226,18 +227,52 @@ void store_database_close(struct store *s)
     s->db = NULL;
 }
 
-static int open_once(struct store *s, struct error *reterr)
+/* Made here so that titles of processes are not readable for everybody; -wal and -shm get the same
+ * mode from SQLite. Closed before SQLite opens it: closing any descriptor of a file drops the POSIX
+ * locks that the process has on it. */
+static int file_make(struct store *s, struct error *reterr)
 {
-    /* Made here so that titles of processes are not readable for everybody; -wal and -shm get the
-     * same mode from SQLite. */
-    _cleanup_close_ int fd = open(s->path, O_RDWR | O_CREAT | O_CLOEXEC, 0640);
-    int result, r;
+    int code, fd = open(s->path, O_RDWR | O_CREAT | O_CLOEXEC, 0640);
 
     if (fd < 0) {
-        r = errno;
-        return error_set(reterr, r, "store %.120s: %s", s->path, strerror(r));
+        code = errno;
+        return error_set(reterr, code, "store %.120s: %s", s->path, strerror(code));
     }
-    r = file_check(s, reterr);
+    close(fd);
+    return 0;
+}
+
+/* Two daemons on one store would end each other's processes. A file of its own, see file_make(). */
+static int lock_take(struct store *s, struct error *reterr)
+{
+    char path[4096];
+    int code, r, fd;
+
+    if (s->lock_fd >= 0)
+        return 0;
+    snprintf(path, sizeof(path), "%s.lock", s->path);
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) {
+        code = errno;
+        return error_set(reterr, code, "store: %.120s: %s", path, strerror(code));
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        code = errno;
+        close(fd);
+        r = error_set(reterr, code == EWOULDBLOCK ? EBUSY : code, "store %.120s: %s", s->path,
+                      code == EWOULDBLOCK ? "another npumemd writes it" : strerror(code));
+        return error_fix(reterr, r, "npumem status, or --state-dir for a second one");
+    }
+    s->lock_fd = fd;
+    return 0;
+}
+
+static int open_once(struct store *s, struct error *reterr)
+{
+    int result, r = file_make(s, reterr);
+
+    if (r == 0)
+        r = file_check(s, reterr);
     if (r < 0)
         return r;
     result = sqlite3_open_v2(s->path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
@@ -285,6 +320,8 @@ int store_database_open(struct store *s, struct error *reterr)
 {
     int r = directory_check(s, reterr);
 
+    if (r == 0)
+        r = lock_take(s, reterr);
     if (r == 0)
         r = open_once(s, reterr);
     if (r == -EUCLEAN) {

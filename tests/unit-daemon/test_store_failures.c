@@ -95,6 +95,19 @@ static void test_read_only_directory(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+static void test_second_daemon(void **state)
+{
+    struct fixture *f = *state;
+    struct error error = {0};
+
+    assert_int_equal(open_error(f, f->path, &error), -EBUSY);
+    assert_non_null(strstr(error.what, "another npumemd writes it"));
+    event_put(f, 0);
+    f->store = store_close(f->store);
+    fixture_open(f);
+    assert_int_equal(query(f, "SELECT count(*) FROM event"), 1);
+}
+
 static void test_newer_version_is_not_touched(void **state)
 {
     struct fixture *f = *state;
@@ -369,6 +382,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_STORE(test_no_directory),
         WITH_STORE(test_read_only_directory),
+        WITH_STORE(test_second_daemon),
         WITH_STORE(test_newer_version_is_not_touched),
         WITH_STORE(test_database_of_another_program),
         WITH_STORE(test_corrupt_file),
