@@ -5,6 +5,7 @@
 #include "driver_usage.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "procfs.h"
@@ -14,41 +15,85 @@
 #define SUMS_MAX 1024 /* devices x modules of one process */
 
 struct usage_sum {
+    uint64_t bytes, time_ns;
+    uint32_t tgid;
     uint16_t device;
     uint8_t module;
-    uint64_t bytes;
 };
 
-int driver_usage_read(const char *dir, uint32_t tgid, struct ledger *ledger, uint64_t now_ns)
+struct usage_list {
+    struct usage_sum *sums;
+    size_t count, capacity;
+};
+
+int usage_list_new(struct usage_list **ret)
+{
+    *ret = calloc(1, sizeof(**ret));
+    return *ret ? 0 : -ENOMEM;
+}
+
+struct usage_list *usage_list_free(struct usage_list *l)
+{
+    if (l)
+        free(l->sums);
+    free(l);
+    return NULL;
+}
+
+static int list_add(struct usage_list *l, size_t first, uint32_t tgid, uint64_t now_ns,
+                    const struct svm_row *row)
+{
+    for (size_t i = first; i < l->count; i++)
+        if (l->sums[i].device == row->device && l->sums[i].module == row->module_id) {
+            l->sums[i].bytes += row->current_bytes;
+            return 0;
+        }
+    if (l->count - first == SUMS_MAX)
+        return 0;
+    if (l->count == l->capacity) {
+        size_t capacity = l->capacity ? 2 * l->capacity : 256;
+        struct usage_sum *grown = reallocarray(l->sums, capacity, sizeof(*grown));
+        if (!grown)
+            return -ENOMEM;
+        l->sums = grown;
+        l->capacity = capacity;
+    }
+    l->sums[l->count++] = (struct usage_sum){
+        .bytes = row->current_bytes,
+        .time_ns = now_ns,
+        .tgid = tgid,
+        .device = row->device,
+        .module = row->module_id,
+    };
+    return 0;
+}
+
+int usage_list_read(struct usage_list *l, const char *dir, uint32_t tgid, uint64_t now_ns)
 {
     _cleanup_free_ char *text = NULL;
-    static struct usage_sum sums[SUMS_MAX];
     struct svm_reader reader;
     struct svm_row row;
+    size_t first = l->count;
     char path[320];
-    size_t count = 0;
     ssize_t n;
 
     snprintf(path, sizeof(path), "%s/task/%u/summary", dir, tgid);
     n = procfs_read_file(path, SUMMARY_BYTES_MAX, &text);
     if (n <= 0)
-        return 0;
+        return n == -ENOMEM ? -ENOMEM : 0;
     svm_reader_init(&reader, text, n);
-    while (svm_next(&reader, &row) > 0) {
-        size_t i = 0;
-        if (!svm_row_is_device(&row))
-            continue;
-        while (i < count && (sums[i].device != row.device || sums[i].module != row.module_id))
-            i++;
-        if (i == SUMS_MAX)
-            continue;
-        if (i == count)
-            sums[count++] = (struct usage_sum){.device = row.device, .module = row.module_id};
-        sums[i].bytes += row.current_bytes;
-    }
-    for (size_t i = 0; i < count; i++)
-        ledger_driver_usage(ledger, tgid, sums[i].device, sums[i].module, sums[i].bytes, now_ns);
+    while (svm_next(&reader, &row) > 0)
+        if (svm_row_is_device(&row) && list_add(l, first, tgid, now_ns, &row) < 0)
+            return -ENOMEM;
     return 1;
+}
+
+void usage_list_feed(struct usage_list *l, struct ledger *ledger)
+{
+    for (size_t i = 0; i < l->count; i++)
+        ledger_driver_usage(ledger, l->sums[i].tgid, l->sums[i].device, l->sums[i].module,
+                            l->sums[i].bytes, l->sums[i].time_ns);
+    l->count = 0;
 }
 
 bool driver_usage_others(const char *dir, uint16_t device, const struct ledger *ledger,

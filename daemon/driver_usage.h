@@ -10,9 +10,19 @@
 
 #include "ledger.h"
 
-/* Reads DIR/task/TGID/summary and feeds every (device, module) sum to the ledger.
- * Returns 1 read, 0 the driver has no such file. */
-int driver_usage_read(const char *dir, uint32_t tgid, struct ledger *ledger, uint64_t now_ns);
+/* Figures read at one time, to be fed when the ring has been drained up to a later one: then every
+ * allocation that they contain is known, and what is left was there before attach. */
+struct usage_list;
+
+int usage_list_new(struct usage_list **ret);
+struct usage_list *usage_list_free(struct usage_list *l);
+DEFINE_CLEANUP(struct usage_list *, usage_list_free)
+
+/* Reads DIR/task/TGID/summary and keeps its sum per (device, module), with the time of reading.
+ * Returns 1 read, 0 the driver has no such file, -ENOMEM. */
+int usage_list_read(struct usage_list *l, const char *dir, uint32_t tgid, uint64_t now_ns);
+/* Feeds everything to the ledger and empties the list. */
+void usage_list_feed(struct usage_list *l, struct ledger *ledger);
 
 /* Device bytes of processes on a device that are not live in the ledger, from DIR/devN/summary.
  * false: the driver does not say. */

@@ -106,7 +106,9 @@ static void on_added(void *userdata, struct target *t)
     int r;
 
     ledger_process_update(m->ledger, &t->facts, t->first_seen_ns);
-    r = driver_usage_read(m->config.daemon_svm_dir, t->tgid, m->ledger, manager_boot_ns());
+    r = usage_list_read(m->usage, m->config.daemon_svm_dir, t->tgid, manager_boot_ns());
+    ring_drain(m->ring);
+    usage_list_feed(m->usage, m->ledger);
     store_process(m->store, &t->facts);
     log_info("process %u (%s)%s%s: observed%s", t->tgid, t->facts.comm,
              t->facts.title[0] ? " " : "", t->facts.title,
@@ -181,16 +183,17 @@ static void refresh_targets(struct manager *m)
             ledger_process_update(m->ledger, &t->facts, now);
             store_process(m->store, &t->facts);
         }
-        driver_usage_read(m->config.daemon_svm_dir, t->tgid, m->ledger, now);
+        usage_list_read(m->usage, m->config.daemon_svm_dir, t->tgid, manager_boot_ns());
     }
 }
 
+/* The driver's figures are read before the ring is drained, and fed after it. */
 void manager_sync(struct manager *m)
 {
     discovery_drain(m->discovery);
-    ring_sync(m->ring);
     refresh_targets(m);
-    ring_drain(m->ring);
+    ring_sync(m->ring);
+    usage_list_feed(m->usage, m->ledger);
 }
 
 static int rearm(sd_event_source *source, uint64_t ns)
@@ -270,6 +273,8 @@ static int open_kernel_side(struct manager *m, struct error *reterr)
     r = probe_set_new(&probes, &m->probes, reterr);
     if (r == 0)
         r = ledger_new(&ledger, &m->ledger);
+    if (r == 0)
+        r = usage_list_new(&m->usage);
     if (r == 0)
         r = attach_new(m->probes, &m->attach);
     if (r == 0)
@@ -466,6 +471,7 @@ struct manager *manager_free(struct manager *m)
     m->attach = attach_free(m->attach);
     m->probes = probe_set_free(m->probes);
     m->ledger = ledger_free(m->ledger);
+    m->usage = usage_list_free(m->usage);
     sd_event_source_disable_unref(m->checkpoint_timer);
     sd_event_source_disable_unref(m->sample_timer);
     sd_event_source_disable_unref(m->maintain_timer);

@@ -14,6 +14,7 @@
 #include "cleanup.h"
 #include "config.h"
 #include "discovery.h"
+#include "driver_usage.h"
 #include "ledger.h"
 #include "ring.h"
 #include "store.h"
@@ -46,6 +47,7 @@ struct manager {
     struct ring *ring;
     struct store *store;
     struct api *api;
+    struct usage_list *usage;
 
     sd_event_source *sources[8];
     size_t source_count;

@@ -157,11 +157,13 @@ static void sync_small(struct ring *r)
 
 void ring_sync(struct ring *r)
 {
+    /* sums before totals before events: what a later one does not contain yet cannot look as if it
+     * had been there before attach */
+    sync_small(r);
+    sync_pools(r);
     ring_drain(r);
     if (probe_set_counters(r->set, &r->stats.kernel) == 0)
         ledger_set_lost(r->ledger, r->stats.kernel.lost);
-    sync_pools(r);
-    sync_small(r);
 }
 
 static void forget_keys(int fd, size_t key_bytes, size_t tgid_offset, uint32_t tgid)

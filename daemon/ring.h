@@ -36,7 +36,7 @@ DEFINE_CLEANUP(struct ring *, ring_free)
 
 /* Takes everything that is in the ring now. Returns the number of events. */
 int ring_drain(struct ring *r);
-/* ring_drain(), then the counters, allocator totals and small-block sums into the ledger. */
+/* Small-block sums, allocator totals, then all events and the counters, into the ledger. */
 void ring_sync(struct ring *r);
 /* Removes the kernel's sums of a process that has ended. */
 void ring_forget(struct ring *r, uint32_t tgid);
