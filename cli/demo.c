@@ -24,11 +24,12 @@ static void own_directory(char *ret, size_t size)
 
 static bool find_program(const char *own, char *ret, size_t size, struct error *reterr)
 {
-    static const char *const beside[] = {"sim", "sim/driver", "../sim", "../sim/driver"};
+    /* a build tree; an installation: bin/ and lib/npumem/sim/ of one prefix */
+    static const char *const beside[] = {"sim", "../sim", "../lib/npumem/sim"};
     const char *set = getenv("NPUMEM_SIM_DIR");
 
     if (set && set[0]) { /* set means meant: nothing else is tried */
-        static const char *const within[] = {"", "driver/", "bin/"};
+        static const char *const within[] = {"", "driver/"};
         for (size_t i = 0; i < ARRAY_SIZE(within); i++) {
             snprintf(ret, size, "%s/%snpusim-run", set, within[i]);
             if (access(ret, X_OK) == 0)
@@ -43,9 +44,6 @@ static bool find_program(const char *own, char *ret, size_t size, struct error *
         if (access(ret, X_OK) == 0)
             return true;
     }
-    snprintf(ret, size, "%s/npusim-run", NPUMEM_LIBEXECDIR);
-    if (access(ret, X_OK) == 0)
-        return true;
     error_set(reterr, ENOENT, "demo: the simulated server (npusim-run) is not installed");
     error_fix(reterr, 0, "NPUMEM_SIM_DIR=DIR npumem demo");
     return false;
@@ -69,7 +67,7 @@ static bool find_scenario(const char *own, const char *program, const char *name
     if (access(ret, R_OK) == 0)
         return true;
     error_set(reterr, ENOENT, "demo %.100s: no such scenario", name);
-    error_fix(reterr, 0, "npumem demo");
+    error_fix(reterr, 0, "npumem demo FILE.sim");
     return false;
 }
 
