@@ -156,7 +156,8 @@ struct book *book_open(void)
     if (fresh)
         book_format(book);
     book_configure(book, fresh);
-    close(fd); /* drops the flock */
+    flock(fd, LOCK_UN); /* closing would not: the mapping keeps the file open */
+    close(fd);
     mapped = book;
     return book;
 fail:

@@ -162,6 +162,7 @@ static char *map_dev_block(int device)
     else
         put_head(map, device);
 out:
+    flock(fd, LOCK_UN); /* closing would not: the mapping keeps the file open */
     close(fd);
     return map;
 }
