@@ -261,7 +261,7 @@ def bench_pair(build, rounds):
 def bench_block(build, rounds):
     """Block event with its record (detail all) against an empty entry probe on the same function."""
     sim = f"{build}/sim/cann-8.1/lib"
-    torch = next(iter(glob.glob(f"{build}/sim/driver/**/libtorch_npu.so", recursive=True)), None)
+    torch = next(iter(glob.glob(f"{build}/sim/torch-stripped/libtorch_npu.so")), None)
     if not torch:
         record("block event / empty entry probe", "no stand-in libtorch_npu", "<= 1.50", False)
         return
