@@ -156,8 +156,11 @@ int main(int argc, char **argv)
     _cleanup_(manager_freep) struct manager *m = NULL;
     struct config config;
     struct error error = {};
-    int r = options_parse(argc, argv, &o);
+    int r;
 
+    if (argc == 3 && strcmp(argv[1], "--dcmi") == 0) /* the daemon's own child, see card_usage.h */
+        return card_usage_child(argv[2]);
+    r = options_parse(argc, argv, &o);
     if (r >= 0)
         return r;
     log_open();

@@ -196,6 +196,12 @@ void manager_sync(struct manager *m)
     usage_list_feed(m->usage, m->ledger);
 }
 
+void manager_sync_cards(struct manager *m)
+{
+    card_usage_update(m->cards, m->ledger, manager_boot_ns());
+    manager_sync(m);
+}
+
 static int rearm(sd_event_source *source, uint64_t ns)
 {
     sd_event_source_set_time_relative(source, ns / 1000);
@@ -275,6 +281,8 @@ static int open_kernel_side(struct manager *m, struct error *reterr)
         r = ledger_new(&ledger, &m->ledger);
     if (r == 0)
         r = usage_list_new(&m->usage);
+    if (r == 0)
+        r = card_usage_new(m->config.daemon_dcmi_library, &m->cards);
     if (r == 0)
         r = attach_new(m->probes, &m->attach);
     if (r == 0)
@@ -472,6 +480,7 @@ struct manager *manager_free(struct manager *m)
     m->probes = probe_set_free(m->probes);
     m->ledger = ledger_free(m->ledger);
     m->usage = usage_list_free(m->usage);
+    m->cards = card_usage_free(m->cards);
     sd_event_source_disable_unref(m->checkpoint_timer);
     sd_event_source_disable_unref(m->sample_timer);
     sd_event_source_disable_unref(m->maintain_timer);

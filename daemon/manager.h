@@ -11,6 +11,7 @@
 
 #include "api.h"
 #include "attach.h"
+#include "card_usage.h"
 #include "cleanup.h"
 #include "config.h"
 #include "discovery.h"
@@ -48,6 +49,7 @@ struct manager {
     struct store *store;
     struct api *api;
     struct usage_list *usage;
+    struct card_usage *cards;
 
     sd_event_source *sources[8];
     size_t source_count;
@@ -74,6 +76,8 @@ int manager_run(struct manager *m);
 /* Brings the ledger up to this moment: records, ring, sums, driver figures. Called before an
  * answer. */
 void manager_sync(struct manager *m);
+/* manager_sync(), and the figures of the cards. */
+void manager_sync_cards(struct manager *m);
 
 /* methods.c */
 extern const struct api_method manager_methods[];

@@ -141,7 +141,7 @@ static int view_reply(struct api_call *call, struct manager *m,
         r = api_params_done(call);
     if (r < 0)
         return r;
-    manager_sync(m);
+    manager_sync_cards(m);
     if (check_tgids(m, call, &f))
         return 0;
     context_init(m, &f, &c);
