@@ -161,25 +161,35 @@ class Stops:
         (self.directory / f"go.{number}").touch()
 
 
-def driver_bytes(scratch, tgid):
-    """{module: bytes} of one process from the simulated driver's own text, devices added up."""
+def driver_text(scratch, tgid):
     path = scratch.path / "node" / "proc" / "svm" / "task" / str(tgid) / "summary"
     try:
-        text = path.read_text()
+        return path.read_text()
     except OSError as error:
         raise CheckError(f"the simulated driver shows nothing: {error}") from error
+
+
+def driver_bytes(scratch, tgid):
+    """{module: bytes} of one process from the simulated driver's own text, devices added up."""
+    text = driver_text(scratch, tgid)
     header = re.search(r"^\s*Devid\s.*$", text, re.MULTILINE)
     if not header:
-        raise CheckError(f"{path} has no table")
+        raise CheckError("the simulated driver's text has no table")
     columns = header.group(0).split()
     name, size = columns.index("Module_name"), columns.index("Current_alloced_size")
-    kind = columns.index("Mem_type")
     sums = {}
     for line in text[header.end():].splitlines():
         words = line.split()
-        if len(words) == len(columns) and words[0].isdigit() and "HOST" not in words[kind].upper():
+        if len(words) == len(columns) and words[0].isdigit():
             sums[words[name]] = sums.get(words[name], 0) + int(words[size])
     return sums
+
+
+def driver_pages_bytes(scratch, tgid):
+    """What the same process has of the card: whole pages."""
+    units = {"4K": 4 << 10, "2M": 2 << 20, "1G": 1 << 30}
+    pages = re.findall(r"\bused_page_(\w+):\s*(\d+)", driver_text(scratch, tgid))
+    return sum(units[unit] * int(count) for unit, count in pages)
 
 
 class Daemon:
