@@ -178,7 +178,11 @@ static void print_row(const struct table *t, const struct out *o, const struct r
         char text[CELL_MAX_BYTES];
         snprintf(text, sizeof(text), "%s", row->cells[k].text ? row->cells[k].text : "");
         cut(text, widths[k]);
-        size_t width = out_columns(text), fill = widths[k] - width;
+        size_t fill = widths[k] - out_columns(text), blanks = 0;
+        while (text[0] && text[strlen(text) - 1] == ' ') {
+            text[strlen(text) - 1] = '\0';
+            blanks++;
+        }
         enum out_style style =
             row->cells[k].style != STYLE_PLAIN ? row->cells[k].style : row->style;
 
@@ -189,8 +193,7 @@ static void print_row(const struct table *t, const struct out *o, const struct r
             printf("%*s%s%s%s", (int)pending, "", out_on(o, style), text, out_off(o, style));
             pending = 0;
         }
-        if (!t->right[k])
-            pending += fill;
+        pending += blanks + (t->right[k] ? 0 : fill);
     }
     putchar('\n');
 }

@@ -330,7 +330,8 @@ class Output(Case):
     def test_breakdown_table(self):
         self.daemon()
         out = self.run_cli("breakdown").stdout
-        lines = [line.rstrip() for line in out.splitlines()]
+        lines = out.splitlines()
+        self.assertEqual(lines, [line.rstrip() for line in lines])
         def cells(label, nth=0):
             found = [l for l in lines if l.startswith(label + "  ")]
             return re.split(r" {2,}", found[nth][len(label):].strip())
