@@ -302,7 +302,7 @@ static int file_new(struct attach *a, int fd, const struct stat *st, uint32_t tg
     else
         log_info("%s: %zu functions probed in %.1f ms", f->path, f->point_count,
                  f->link_cost_ns / 1e6);
-    if (f->state == ATTACH_LIVE && f->error.what[0])
+    if (f->state != ATTACH_FAILED && f->error.what[0])
         log_warning("%s: %s; blocks are not seen", f->path, f->error.what);
     f->next = a->files;
     a->files = f;

@@ -290,12 +290,12 @@ const char *target_level(const struct target *t, const char **ret_reason)
         const struct attach_file *f = t->files[i]->alias_of ? t->files[i]->alias_of : t->files[i];
         if (f->state == ATTACH_FAILED)
             failed = f->error.what;
+        if (f->state != ATTACH_FAILED && f->error.what[0])
+            no_block = f->error.what;
         if (f->state != ATTACH_LIVE)
             continue;
         block |= f->has_block;
         physical |= f->has_hal || f->has_acl;
-        if (f->error.what[0])
-            no_block = f->error.what;
     }
     *ret_reason = failed ? failed : t->error[0] ? t->error : no_block;
     if (block && physical)

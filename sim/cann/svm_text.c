@@ -23,7 +23,7 @@ enum {
 };
 
 /* Column starts and widths of the numbers that change. */
-enum { COL_CURRENT = 42, COL_PEAK = 63, COL_ALLOCS = 84, COL_FREES = 105, COL_WIDTH = 20 };
+enum { COL_CURRENT = 47, COL_PEAK = 67, COL_ALLOCS = 87, COL_FREES = 107, COL_WIDTH = 19 };
 enum { PAGE_LABEL = 14, PAGE_STRIDE = 36 };
 
 static int task_fd = -1;
@@ -122,7 +122,7 @@ static void put_head(char *block, int device)
 
     blank(block);
     length =
-        snprintf(text, sizeof(text), "hostpid: %d devpid: %d devid: %d", own_pid, own_pid, device);
+        snprintf(text, sizeof(text), "Hostpid=%d devpid=%d devid=%d", own_pid, own_pid, device);
     put_text(block, text, (size_t)length);
     for (int i = 0; i < 2; i++) {
         char *line = block + (i + 1) * LINE;
@@ -131,7 +131,7 @@ static void put_head(char *block, int device)
                           kinds[i], 0, kinds[i], 0, kinds[i]);
         put_text(line, text, (size_t)length);
     }
-    length = snprintf(text, sizeof(text), "%-6s%-10s%-15s%-10s %-21s%-21s%-21s%s", "Devid",
+    length = snprintf(text, sizeof(text), "%-6s%-18s%-12s%-10s %-20s%-20s%-20s%s", "Devid",
                       "Mem_type", "Module_name", "Module_id", "Current_alloced_size",
                       "Alloced_peak_size", "Alloc_cnt", "Free_cnt");
     put_text(block + 3 * LINE, text, (size_t)length);
@@ -197,14 +197,14 @@ static const char *module_name(int module)
 
 static void put_row(char *block, const struct book_slot *slot, const struct book_row *row)
 {
-    static const char *const types[] = {"HBM_4K", "HBM_2M", "HBM_1G"};
+    static const char *const types[] = {"MEM_DEV_SMALL_HBM", "MEM_DEV_HUGE_HBM", "MEM_DEV_HUGE_HBM"};
     char *line = block + (HEAD_LINES + row->line) * LINE;
 
     if (row->line >= ROW_LINES)
         return;
     if (line[0] == ' ') {
         char text[LINE + 1];
-        int length = snprintf(text, sizeof(text), "%-6u%-10s%-15s%-11u", row->device,
+        int length = snprintf(text, sizeof(text), "dev%-3u%-18s%-12s%-11u", row->device,
                               types[row->page], module_name(row->module), row->module);
 
         put_text(line, text, (size_t)length);

@@ -5,10 +5,13 @@
  *
  * A real driver prints on read; here the text is a file that each call updates in place, exact
  * whenever the process is at rest. Both files are made of 4096-byte blocks of 32 lines of 128
- * bytes, one block per process and card: hostpid: N devpid: N devid: N used_page_4K: N
- * used_page_2M: N used_page_1G: N peak_page_4K: N peak_page_2M: N peak_page_1G: N Devid Mem_type
- * Module_name Module_id Current_alloced_size Alloced_peak_size Alloc_cnt Free_cnt one row per page
- * size and module, sizes in bytes (Mem_type HBM_4K, HBM_2M, HBM_1G) Unused lines are blank. Host
+ * bytes, one block per process and card:
+ *   Hostpid=N devpid=N devid=N
+ *   used_page_4K: N  used_page_2M: N  used_page_1G: N
+ *   peak_page_4K: N  peak_page_2M: N  peak_page_1G: N
+ *   Devid Mem_type Module_name Module_id Current_alloced_size Alloced_peak_size Alloc_cnt Free_cnt
+ *   one row per page size and module, sizes in bytes: dev0 MEM_DEV_HUGE_HBM APP 33 ...
+ * Mem_type is MEM_DEV_SMALL_HBM (4 KiB pages) or MEM_DEV_HUGE_HBM. Unused lines are blank. Host
  * memory is not listed. A page's file of a process is removed when it ends, or by the next process
  * that starts. In a pid namespace, N is the pid in that namespace. NPUSIM_SVM=0: no text, as on a
  * driver that has none.

@@ -180,7 +180,7 @@ def driver_bytes(scratch, tgid):
     sums = {}
     for line in text[header.end():].splitlines():
         words = line.split()
-        if len(words) == len(columns) and words[0].isdigit():
+        if len(words) == len(columns) and words[0].startswith("dev"):
             sums[words[name]] = sums.get(words[name], 0) + int(words[size])
     return sums
 
