@@ -162,8 +162,10 @@ struct book *book_open(void)
     return book;
 fail:
     fprintf(stderr, "npusim: %sbook: %s\n", path, strerror(errno));
-    if (fd >= 0)
+    if (fd >= 0) {
+        flock(fd, LOCK_UN);
         close(fd);
+    }
     return NULL;
 }
 

@@ -197,7 +197,8 @@ static const char *module_name(int module)
 
 static void put_row(char *block, const struct book_slot *slot, const struct book_row *row)
 {
-    static const char *const types[] = {"MEM_DEV_SMALL_HBM", "MEM_DEV_HUGE_HBM", "MEM_DEV_HUGE_HBM"};
+    static const char *const types[] = {"MEM_DEV_SMALL_HBM", "MEM_DEV_HUGE_HBM",
+                                        "MEM_DEV_HUGE_HBM"};
     char *line = block + (HEAD_LINES + row->line) * LINE;
 
     if (row->line >= ROW_LINES)
