@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "procfs.h"
 #include "svm.h"
@@ -66,6 +67,14 @@ static int list_add(struct usage_list *l, size_t first, uint32_t tgid, uint64_t 
         .module = row->module_id,
     };
     return 0;
+}
+
+bool usage_is_told(const char *dir)
+{
+    char path[320];
+
+    snprintf(path, sizeof(path), "%s/task", dir);
+    return access(path, R_OK | X_OK) == 0;
 }
 
 int usage_list_read(struct usage_list *l, const char *dir, uint32_t tgid, uint64_t now_ns)

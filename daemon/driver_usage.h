@@ -18,6 +18,9 @@ int usage_list_new(struct usage_list **ret);
 struct usage_list *usage_list_free(struct usage_list *l);
 DEFINE_CLEANUP(struct usage_list *, usage_list_free)
 
+/* Whether the driver keeps figures of processes at all: then one without a file holds nothing. */
+bool usage_is_told(const char *dir);
+
 /* Reads DIR/task/TGID/summary and keeps its sum per (device, module), with the time of reading.
  * Returns 1 read, 0 the driver has no such file, -ENOMEM. */
 int usage_list_read(struct usage_list *l, const char *dir, uint32_t tgid, uint64_t now_ns);

@@ -12,10 +12,11 @@
 #define LIMIT_OUTPUT_BYTES (64u << 20)                /* unsent replies of one connection */
 #define LIMIT_REPLY_PAUSE_BYTES (1u << 20)            /* unsent: no further request is begun */
 #define LIMIT_REQUEST_TIMEOUT_NS (10ull * 1000000000) /* first byte of a request to its NUL */
-#define LIMIT_STALL_TIMEOUT_NS (30ull * 1000000000)   /* unsent bytes and a reader that takes none \
-                                                       */
-#define LIMIT_PARAMETERS 16                           /* different parameters of one method */
-#define LIMIT_BACKLOG 64                              /* listen(2) */
+#define LIMIT_STALL_TIMEOUT_NS                                                                     \
+    (30ull * 1000000000)    /* unsent bytes and a reader that takes none                           \
+                             */
+#define LIMIT_PARAMETERS 16 /* different parameters of one method */
+#define LIMIT_BACKLOG 64    /* listen(2) */
 
 /* Store. */
 #define LIMIT_STORE_CHECKPOINT_ROWS 20000u /* live rows written per call: about 20 ms */

@@ -109,6 +109,9 @@ static void on_added(void *userdata, struct target *t)
     r = usage_list_read(m->usage, m->config.daemon_svm_dir, t->tgid, manager_boot_ns());
     ring_drain(m->ring);
     usage_list_feed(m->usage, m->ledger);
+    if (r == 0 && usage_is_told(m->config.daemon_svm_dir))
+        t->late =
+            false; /* the driver keeps such figures, and none of this process: it held nothing */
     store_process(m->store, &t->facts);
     log_info("process %u (%s)%s%s: observed%s", t->tgid, t->facts.comm,
              t->facts.title[0] ? " " : "", t->facts.title,

@@ -121,7 +121,7 @@ static int check_tgids(struct manager *m, struct api_call *call, const struct fi
 
     for (size_t i = 0; i < f->tgid_count; i++)
         if (!ledger_find_process(m->ledger, f->tgids[i])) {
-            snprintf(message, sizeof(message), "process %u is not observed", f->tgids[i]);
+            snprintf(message, sizeof(message), "process %u: not observed", f->tgids[i]);
             api_error(call, "NoSuchProcess", message, "npumem ps lists those that are");
             return 1;
         }
@@ -169,7 +169,7 @@ static int levels_parse(struct api_call *call, const char *const *names, size_t 
             level++;
         if (level == LEVEL_COUNT) {
             api_error(call, "BadParameter", "level: no such level",
-                      "physical, host, block, pending, reserved_va or pool_sub");
+                      "physical, host, allocated, pending, reserved_va or pool_sub");
             return -EINVAL;
         }
         ret[i] = level;
@@ -404,7 +404,7 @@ static int method_detach(struct api_call *call, void *userdata)
         return r;
     t = targets_find(m->targets, tgid);
     if (!t) {
-        snprintf(message, sizeof(message), "process %u is not observed", tgid);
+        snprintf(message, sizeof(message), "process %u: not observed", tgid);
         api_error(call, "NoSuchProcess", message, "npumem ps lists those that are");
         return 0;
     }
@@ -484,7 +484,9 @@ static bool stream_wants(struct manager *m, const struct stream *s, const struct
     if (ok && f->container_count) {
         ok = false;
         for (size_t i = 0; i < f->container_count; i++)
-            ok |= p && strncmp(p->facts.container, f->containers[i], strlen(f->containers[i])) == 0;
+            ok |= p && (f->containers[i][0] ? strncmp(p->facts.container, f->containers[i],
+                                                      strlen(f->containers[i])) == 0
+                                            : !p->facts.container[0]); /* "": on the host */
     }
     return ok;
 }

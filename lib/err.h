@@ -19,7 +19,7 @@ struct error {
 
 /* Writes a message into reterr (NULL is fine) and returns -code, so that it can be returned. */
 __attribute__((format(printf, 3, 4))) static inline int error_set(struct error *reterr, int code,
-                                                                 const char *format, ...)
+                                                                  const char *format, ...)
 {
     if (reterr) {
         va_list ap;
@@ -33,7 +33,7 @@ __attribute__((format(printf, 3, 4))) static inline int error_set(struct error *
 
 /* Adds the way out to a message that was set. Returns code unchanged. */
 __attribute__((format(printf, 3, 4))) static inline int error_fix(struct error *reterr, int code,
-                                                                 const char *format, ...)
+                                                                  const char *format, ...)
 {
     if (reterr) {
         va_list ap;

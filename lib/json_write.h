@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * json_write.h - streaming JSON writer into a growing buffer: exact 64-bit integers, no object model.
+ * json_write.h - streaming JSON writer into a growing buffer: exact 64-bit integers, no object
+ * model.
  *
  * Misuse (a value without a key in an object, an unclosed container) and out of memory set a sticky
  * error that json_finish() returns. Strings may hold any bytes: invalid UTF-8 becomes U+FFFD,

@@ -43,7 +43,8 @@ enum nm_event_kind {
     NM_EVENT_CONTEXT_DESTROY = 21,
     NM_EVENT_STREAM_CREATE = 22,
     NM_EVENT_STREAM_DESTROY = 23,
-    NM_EVENT_COMM_INIT = 24, /* HCCL: handle, flags = rank | world_size << 32, requested = buffer MiB */
+    NM_EVENT_COMM_INIT =
+        24, /* HCCL: handle, flags = rank | world_size << 32, requested = buffer MiB */
     NM_EVENT_COMM_DESTROY = 25,
     NM_EVENT_ATB_CONTEXT_CREATE = 26,
     NM_EVENT_ATB_CONTEXT_DESTROY = 27,
@@ -53,12 +54,12 @@ enum nm_event_kind {
 
 /* Bits of nm_call.call_flags. */
 enum nm_call_flags {
-    NM_CALL_HOST = 1 << 0,     /* host memory (pinned), not device memory */
-    NM_CALL_POOL = 1 << 1,     /* sub-allocation of a stream-ordered pool: no memory of its own */
-    NM_CALL_HAL_SEEN = 1 << 2, /* the HAL call below the API was seen: physical fields are true */
-    NM_CALL_API_SEEN = 1 << 3, /* the API call above was seen: requested and caller are true */
-    NM_CALL_RETRIED = 1 << 4,  /* at least one HAL call failed inside (huge pages first) */
-    NM_CALL_MBUF = 1 << 5,     /* queue buffer (mbuf) */
+    NM_CALL_HOST = 1 << 0,      /* host memory (pinned), not device memory */
+    NM_CALL_POOL = 1 << 1,      /* sub-allocation of a stream-ordered pool: no memory of its own */
+    NM_CALL_HAL_SEEN = 1 << 2,  /* the HAL call below the API was seen: physical fields are true */
+    NM_CALL_API_SEEN = 1 << 3,  /* the API call above was seen: requested and caller are true */
+    NM_CALL_RETRIED = 1 << 4,   /* at least one HAL call failed inside (huge pages first) */
+    NM_CALL_MBUF = 1 << 5,      /* queue buffer (mbuf) */
     NM_CALL_PHYS_PROP = 1 << 6, /* flags is a packed VMM property, see nm_prop_pack() */
 };
 
@@ -71,14 +72,14 @@ struct nm_call {
     __u64 address;
     __u64 requested;
     __u64 physical_bytes;
-    __u64 flags;  /* halMemAlloc flag word, or packed property, or policy where no HAL was seen */
-    __u64 handle; /* VMM handle, stream, context, communicator, pool */
-    __u64 caller; /* return address of the outermost call: names the calling library */
+    __u64 flags;    /* halMemAlloc flag word, or packed property, or policy where no HAL was seen */
+    __u64 handle;   /* VMM handle, stream, context, communicator, pool */
+    __u64 caller;   /* return address of the outermost call: names the calling library */
     __u64 begin_ns; /* entry of the outermost call: orders a free against a reuse of its address */
     __u16 api;      /* probes.def row of the outermost call, 0 none */
     __u16 hal;      /* probes.def row of the HAL call, 0 none */
     __u16 call_flags;
-    __u8 policy; /* low byte of aclrtMemMallocPolicy (1 = HUGE_ONLY), 0xff unknown */
+    __u8 policy;       /* low byte of aclrtMemMallocPolicy (1 = HUGE_ONLY), 0xff unknown */
     __u8 failed_count; /* failing HAL calls inside, saturating */
 };
 
@@ -172,23 +173,24 @@ struct nm_atb_totals {
 /* Per-CPU accounting: attempted = submitted + lost, exactly. */
 struct nm_cpu_counters {
     __u64 attempted;
-    __u64 lost;           /* ring buffer full */
-    __u64 read_failed;    /* a user-memory read failed; the event was dropped */
-    __u64 stale_calls;    /* entries whose return never came (longjmp, attach in the middle) */
-    __u64 map_full;       /* a kernel map had no room for a new key */
+    __u64 lost;        /* ring buffer full */
+    __u64 read_failed; /* a user-memory read failed; the event was dropped */
+    __u64 stale_calls; /* entries whose return never came (longjmp, attach in the middle) */
+    __u64 map_full;    /* a kernel map had no room for a new key */
 };
 
 /* nm_call.flags of NM_EVENT_CREATE: drv_mem_prop in one word, with NM_CALL_PHYS_PROP. */
-#define NM_PROP_DEVICE(f) ((__u32)((f) & 0x3ff))
+#define NM_PROP_DEVICE(f) ((__u32)((f)&0x3ff))
 #define NM_PROP_HOST(f) (((f) >> 10) & 1)
 #define NM_PROP_PAGE(f) (((f) >> 12) & 3) /* 0 4 KiB, 1 2 MiB, 2 1 GiB */
 #define NM_PROP_MEM(f) (((f) >> 14) & 7)  /* 0 HBM, 1 DDR, 2 P2P HBM, 3 P2P DDR, 4 TS DDR */
 #define NM_PROP_MODULE(f) ((__u32)((f) >> 56))
 
 /* halMemAlloc flag word; Source: CANN ascend_hal_define.h, bit positions. */
-#define NM_HAL_DEVICE(f) ((__u32)((f) & 0x3ff))
-#define NM_HAL_VIRT(f) (((f) >> 10) & 0xf) /* 0 SVM 1 DEV 2 HOST 3 DVPP 4 HOST_AGENT 5 RESERVE 6 HOST_UVA 7 UVM */
-#define NM_HAL_HBM(f) (((f) >> 14) & 7)    /* 0 DDR, 1 HBM */
+#define NM_HAL_DEVICE(f) ((__u32)((f)&0x3ff))
+#define NM_HAL_VIRT(f)                                                                             \
+    (((f) >> 10) & 0xf) /* 0 SVM 1 DEV 2 HOST 3 DVPP 4 HOST_AGENT 5 RESERVE 6 HOST_UVA 7 UVM */
+#define NM_HAL_HBM(f) (((f) >> 14) & 7) /* 0 DDR, 1 HBM */
 #define NM_HAL_HUGE(f) (((f) >> 17) & 1)
 #define NM_HAL_MODULE(f) ((__u32)((f) >> 56))
 

@@ -114,15 +114,17 @@ static void put_number(char *at, uint64_t value)
     memcpy(at, text, COL_WIDTH);
 }
 
-static void put_head(char *block, int device)
+/* Both summaries begin with whose rows follow, in the words that the driver has for each. */
+static void put_head(char *block, int device, bool of_task)
 {
     static const char *const kinds[] = {"used", "peak"};
     char text[LINE + 1];
     int length;
 
     blank(block);
-    length =
-        snprintf(text, sizeof(text), "Hostpid=%d devpid=%d devid=%d", own_pid, own_pid, device);
+    length = of_task ? snprintf(text, sizeof(text), "hostpid=%d devpid=%d devid=%d", own_pid,
+                                own_pid, device)
+                     : snprintf(text, sizeof(text), "Hostpid=%d", own_pid);
     put_text(block, text, (size_t)length);
     for (int i = 0; i < 2; i++) {
         char *line = block + (i + 1) * LINE;
@@ -160,7 +162,7 @@ static char *map_dev_block(int device)
     if (map == MAP_FAILED)
         map = NULL;
     else
-        put_head(map, device);
+        put_head(map, device, false);
 out:
     flock(fd, LOCK_UN); /* closing would not: the mapping keeps the file open */
     close(fd);
@@ -174,7 +176,7 @@ static bool device_open(int device)
     if (!task_map || ftruncate(task_fd, (off_t)BLOCK * (task_blocks + 1)) < 0)
         return false;
     task_block[device] = task_map + (size_t)BLOCK * (size_t)task_blocks++;
-    put_head(task_block[device], device);
+    put_head(task_block[device], device, true);
     dev_block[device] = map_dev_block(device);
     return true;
 }

@@ -6,7 +6,7 @@
  * A real driver prints on read; here the text is a file that each call updates in place, exact
  * whenever the process is at rest. Both files are made of 4096-byte blocks of 32 lines of 128
  * bytes, one block per process and card:
- *   Hostpid=N devpid=N devid=N
+ *   hostpid=N devpid=N devid=N   (of a process) or Hostpid=N (of a card)
  *   used_page_4K: N  used_page_2M: N  used_page_1G: N
  *   peak_page_4K: N  peak_page_2M: N  peak_page_1G: N
  *   Devid Mem_type Module_name Module_id Current_alloced_size Alloced_peak_size Alloc_cnt Free_cnt
