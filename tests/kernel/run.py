@@ -77,6 +77,8 @@ def main():
         result, line = run_one(*t)
         counts[result] += 1
         print(line, flush=True)
+    for process in harness.LEFT:
+        process.wait(harness.DAEMON_STOP_S)
     print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
     return counts["failed"] != 0
 
