@@ -283,6 +283,7 @@ HANDLER(do_atb)
     if (!objects)
         return thread_fail(t, op, "out of memory");
     uint64_t workspace = (uint64_t)bytes;
+    objects->operation[2] = workspace; /* sim/cann/atb.cpp: what the operation asks for */
     int r = execute
                 ? ((int (*)(void *, const void *, void *, uint64_t, void *))symbol)(
                       objects->operation, objects->variants, memory, workspace, objects->context)

@@ -60,10 +60,12 @@ static int handle_create(struct thread *t, struct slot *slot, int64_t bytes, boo
                                      .location = {(uint32_t)(host ? 0 : t->device),
                                                   host ? SIM_LOCATION_HOST : SIM_LOCATION_DEVICE}};
     int r = t->process->acl.aclrtMallocPhysical(&handle, (size_t)bytes, &prop, 0);
-    if (r == 0)
-        slot_book(t, slot, SLOT_HANDLE, host ? TRUTH_HOST : TRUTH_HANDLE, SIM_MODULE_APP,
-                  (unsigned)(host ? 0 : t->device), (uint64_t)handle, bytes, bytes);
-    return r;
+    if (r)
+        return r;
+    slot_book(t, slot, SLOT_HANDLE, host ? TRUTH_HOST : TRUTH_HANDLE, SIM_MODULE_APP,
+              (unsigned)(host ? 0 : t->device), (uint64_t)handle, bytes, bytes);
+    slot->map_bytes = bytes;
+    return 0;
 }
 
 HANDLER(do_create)
@@ -97,7 +99,7 @@ HANDLER(do_map)
     if (!handle || !operand_size(t, op, 1, &offset))
         return RUN_FAILED;
     return t->process->acl.aclrtMapMem((void *)(range->value + (uint64_t)offset),
-                                       (size_t)handle->bytes, 0, (void *)handle->value, 0);
+                                       (size_t)handle->map_bytes, 0, (void *)handle->value, 0);
 }
 
 HANDLER(do_unmap)
@@ -144,6 +146,7 @@ HANDLER(do_export)
     }
     if (r)
         return r;
+    shareable[15] = (uint64_t)slot->map_bytes;
     control_name(key);
     snprintf(file, sizeof(file), "key.%.200s", key);
     r = control_put(&t->process->control, file, shareable, sizeof(shareable));
@@ -171,10 +174,11 @@ HANDLER(do_import)
         r = t->process->acl.aclrtMemImportFromShareableHandle(shareable[0], (int32_t)t->device,
                                                               &handle);
     }
-    if (r == 0)
-        slot_book(t, slot, SLOT_HANDLE, TRUTH_IMPORTED, 0, (unsigned)t->device, (uint64_t)handle, 0,
-                  0);
-    return r;
+    if (r)
+        return r;
+    slot_book(t, slot, SLOT_HANDLE, TRUTH_IMPORTED, 0, (unsigned)t->device, (uint64_t)handle, 0, 0);
+    slot->map_bytes = (int64_t)shareable[15];
+    return 0;
 }
 
 HANDLER(do_segment)

@@ -41,10 +41,11 @@ enum slot_kind {
 /* What a name of the scenario holds in this process. */
 struct slot {
     enum slot_kind kind;
-    uint32_t cell;  /* truth cell, where kind has one */
-    uint64_t value; /* address, handle, stream, ... */
-    int64_t bytes, hal_bytes;
-    void *more; /* SEGMENT: struct segment */
+    uint32_t cell;            /* truth cell, where kind has one */
+    uint64_t value;           /* address, handle, stream, ... */
+    int64_t bytes, hal_bytes; /* as booked */
+    int64_t map_bytes;        /* HANDLE: what `map` maps, also of memory that another rank owns */
+    void *more;               /* SEGMENT: struct segment */
 };
 
 enum { BARRIERS_PER_THREAD = 64, THREADS_MAX = 1024 };

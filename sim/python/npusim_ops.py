@@ -773,7 +773,7 @@ def do_create(t, op):
     place, size, host = t.place(op, "id"), t.size(op, "size"), t.choice(op, "where")
     code, value = handle_create(t, size, host, t.number(op, "attribute", 0 if host else 4))
     if code == 0:
-        t.fill(place, Slot("physical handle", value, size, size),
+        t.fill(place, Slot("physical handle", value, size, size, more=size),
                ("host", 33, 0) if host else ("handle", 33, t.device))
     return code
 
@@ -784,7 +784,7 @@ def do_destroy(t, op):
 
 def do_map(t, op):
     where, handle = t.get(op, "range", "range"), t.get(op, "handle", "physical handle")
-    return t.call("aclrtMapMem", where.value + t.size(op, "offset"), handle.bytes, 0,
+    return t.call("aclrtMapMem", where.value + t.size(op, "offset"), handle.more or 0, 0,
                   handle.value, 0)
 
 
@@ -808,6 +808,7 @@ def do_export(t, op):
     else:
         code = t.call("aclrtMemExportToShareableHandle", slot.value, 0, 0, ctypes.byref(out))
     if code == 0:
+        out[15] = slot.more or 0
         t.rank.put("key." + file_name(t.text(op, "key")), bytes(out))
     return code
 
@@ -823,7 +824,8 @@ def do_import(t, op):
         code = t.call("aclrtMemImportFromShareableHandle", int.from_bytes(data[:8], "little"),
                       t.device, ctypes.byref(out))
     if code == 0:
-        t.fill(place, Slot("physical handle", out.value), ("imported", 0, t.device))
+        t.fill(place, Slot("physical handle", out.value, more=int.from_bytes(data[120:128], "little")),
+               ("imported", 0, t.device))
     return code
 
 
@@ -1031,6 +1033,7 @@ def do_meminfo(t, op):
 def do_atb(t, op):
     size = t.size(op, "workspace")
     operation, variants, context = ((ctypes.c_uint64 * n)() for n in (512, 1696, 512))
+    operation[2] = size  # sim/cann/atb.cpp: what the operation asks for
     memory = memory_of(t, op, "block", size) if op["args"].get("block") is not None else None
     if op["args"]["call"]:
         return t.call("_ZN3atb13OperationBase7ExecuteERKNS_11VariantPackEPhmPNS_7ContextE",
