@@ -39,7 +39,18 @@ static void write_targets(const struct ledger *l, const struct view_context *c,
     json_end(j);
 }
 
-static void write_events(const struct ledger *l, const struct view_context *c, struct json *j)
+/* attempted = received + lost once the ring is drained; the others are why a fact may be missing.
+ */
+static void write_kernel_counters(const struct nm_cpu_counters *k, struct json *j)
+{
+    json_ku64(j, "attempted", k->attempted);
+    json_ku64(j, "read_failed", k->read_failed);
+    json_ku64(j, "stale_calls", k->stale_calls);
+    json_ku64(j, "map_full", k->map_full);
+}
+
+static void write_events(const struct ledger *l, const struct view_context *c,
+                         const struct view_status_input *in, struct json *j)
 {
     const struct ledger_stats *s = ledger_stats(l);
 
@@ -52,6 +63,8 @@ static void write_events(const struct ledger *l, const struct view_context *c, s
     json_ku64(j, "late_frees", s->late_frees);
     json_ku64(j, "duplicate_allocs", s->duplicate_allocs);
     json_ku64(j, "sequence_gaps", s->sequence_gaps);
+    if (in->kernel)
+        write_kernel_counters(in->kernel, j);
     json_end(j);
     json_kobject(j, "ledger");
     json_ku64(j, "live_entries", s->live_entries);
@@ -85,7 +98,7 @@ int view_status(const struct ledger *l, const struct view_context *c,
     }
     json_end(j);
     write_targets(l, c, in, j);
-    write_events(l, c, j);
+    write_events(l, c, in, j);
     json_kobject(j, "store");
     known_or_null(j, "bytes", in->store_bytes);
     known_or_null(j, "oldest_ns", in->store_oldest_ns);
