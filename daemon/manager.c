@@ -100,15 +100,24 @@ static int on_post(sd_event_source *source, void *userdata)
 
 /* --- processes --- */
 
+/* Feeds what the driver says a process holds. A driver that keeps such figures and has none of this
+ * process says that it held nothing before its probes were live. */
+static void settle_late(struct manager *m, struct target *t)
+{
+    int r = usage_list_read(m->usage, m->config.daemon_svm_dir, t->tgid, manager_boot_ns());
+
+    ring_drain(m->ring);
+    usage_list_feed(m->usage, m->ledger);
+    if (r == 0 && usage_is_told(m->config.daemon_svm_dir))
+        t->late = false;
+}
+
 static void on_added(void *userdata, struct target *t)
 {
     struct manager *m = userdata;
-    int r;
 
     ledger_process_update(m->ledger, &t->facts, t->first_seen_ns);
-    r = usage_list_read(m->usage, m->config.daemon_svm_dir, t->tgid, manager_boot_ns());
-    ring_drain(m->ring);
-    usage_list_feed(m->usage, m->ledger);
+    settle_late(m, t);
     if (r == 0 && usage_is_told(m->config.daemon_svm_dir))
         t->late =
             false; /* the driver keeps such figures, and none of this process: it held nothing */
@@ -141,10 +150,12 @@ static void on_mapped(void *userdata, uint32_t tgid)
 {
     struct manager *m = userdata;
     struct error error;
-    int r = targets_scan(m->targets, tgid, false, &error);
+    int r = targets_scan(m->targets, tgid, SCAN_RECORD, &error);
 
     if (r < 0 && r != -ESRCH)
         log_warning("%s", error.what);
+    if (r > 0)
+        settle_late(m, targets_find(m->targets, tgid));
 }
 
 static void on_forked(void *userdata, uint32_t tgid, uint32_t parent)

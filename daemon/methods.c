@@ -379,7 +379,7 @@ static int method_attach(struct api_call *call, void *userdata)
 
     if (r < 0)
         return r;
-    r = targets_scan(m->targets, tgid, true, &error);
+    r = targets_scan(m->targets, tgid, SCAN_BY_HAND, &error);
     if (r < 0) {
         api_error(call, r == -ESRCH ? "NoSuchProcess" : "Failed", error.what, error.fix);
         return 0;

@@ -139,6 +139,16 @@ static int target_new(struct targets *ts, uint32_t tgid, struct target **ret)
     return 0;
 }
 
+static uint64_t start_boot_ns(const struct target *t)
+{
+    return t->facts.start_ticks * (1000000000ull / sysconf(_SC_CLK_TCK));
+}
+
+static uint64_t file_attach_ns(const struct attach_file *f)
+{
+    return f->alias_of ? f->alias_of->attach_ns : f->attach_ns;
+}
+
 static bool target_has(const struct target *t, const struct attach_file *f)
 {
     for (size_t i = 0; i < t->file_count; i++)
@@ -166,7 +176,7 @@ static void target_take_mapping(struct targets *ts, struct target *t,
         return;
     }
     t->files[t->file_count++] = f;
-    if (f->state == ATTACH_LIVE && !f->alias_of && f->attach_ns >= before_ns)
+    if (f->state == ATTACH_LIVE && file_attach_ns(f) >= mapped_ns)
         t->late = true;
 }
 
@@ -182,7 +192,7 @@ static struct target *find_same_process(struct targets *ts, uint32_t tgid)
     return t;
 }
 
-int targets_scan(struct targets *ts, uint32_t tgid, bool forced, struct error *reterr)
+int targets_scan(struct targets *ts, uint32_t tgid, enum scan_reason reason, struct error *reterr)
 {
     struct target *t = find_same_process(ts, tgid);
     _cleanup_free_ char *text = NULL;
@@ -212,10 +222,10 @@ int targets_scan(struct targets *ts, uint32_t tgid, bool forced, struct error *r
                 return error_set(reterr, r, "process %u: %s", tgid, strerror(-r));
             }
         }
-        target_take_mapping(ts, t, &entry, library);
+        target_take_mapping(ts, t, &entry, library, reason);
     }
     free(reader);
-    if (!t && forced) {
+    if (!t && reason == SCAN_BY_HAND) {
         r = target_new(ts, tgid, &t);
         if (r < 0)
             return error_set(reterr, r, "process %u: %s", tgid, strerror(-r));
@@ -231,7 +241,7 @@ int targets_scan(struct targets *ts, uint32_t tgid, bool forced, struct error *r
 static int scan_one(void *userdata, uint32_t tgid)
 {
     struct error error;
-    int r = targets_scan(userdata, tgid, false, &error);
+    int r = targets_scan(userdata, tgid, SCAN_FOUND, &error);
 
     if (r < 0 && r != -ESRCH)
         log_debug("%s, ignoring", error.what);

@@ -49,12 +49,18 @@ int targets_new(sd_event *event, struct attach *attach, const struct targets_han
 struct targets *targets_free(struct targets *ts);
 DEFINE_CLEANUP(struct targets *, targets_free)
 
+/* Why a process is looked at: its mappings may be old, or are of this moment. */
+enum scan_reason {
+    SCAN_FOUND,  /* while looking through /proc */
+    SCAN_RECORD, /* a record says that it has just mapped a library, or was forked */
+    SCAN_BY_HAND /* make it a target even if it maps none */
+};
+
 /*
  * Looks at a process's mappings: probes new library files and makes it a target when it maps one.
- * forced: make it a target even without (attach by hand). Returns 1 it is a target, 0 not;
- * -ESRCH, -EACCES; reterr says which.
+ * Returns 1 it is a target, 0 not; -ESRCH, -EACCES; reterr says which.
  */
-int targets_scan(struct targets *ts, uint32_t tgid, bool forced, struct error *reterr);
+int targets_scan(struct targets *ts, uint32_t tgid, enum scan_reason reason, struct error *reterr);
 /* The same for every process of the host. Returns the number of targets. */
 int targets_scan_all(struct targets *ts);
 
