@@ -302,7 +302,7 @@ static int method_status(struct api_call *call, void *userdata)
         .uptime_ns = c.boot_ns - m->start_ns,
         .rss_bytes = rss_bytes(),
         .cpu_ns = cpu_ns(),
-        .kernel = &ring_stats(m->ring)->kernel,
+        .counters = &ring_stats(m->ring)->kernel,
         .store_bytes = store ? store->bytes : UINT64_MAX,
         .store_oldest_ns = store && store->oldest_ns ? store->oldest_ns : UINT64_MAX,
     };

@@ -97,7 +97,7 @@ struct view_status_input {
     size_t probe_count;
     const struct view_target *targets;
     size_t target_count;
-    const struct nm_cpu_counters *kernel;  /* summed over CPUs; NULL: not known */
+    const struct nm_cpu_counters *counters;  /* summed over CPUs; NULL: not known */
     uint64_t store_bytes, store_oldest_ns; /* UINT64_MAX: no store, or empty */
 };
 

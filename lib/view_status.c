@@ -63,8 +63,8 @@ static void write_events(const struct ledger *l, const struct view_context *c,
     json_ku64(j, "late_frees", s->late_frees);
     json_ku64(j, "duplicate_allocs", s->duplicate_allocs);
     json_ku64(j, "sequence_gaps", s->sequence_gaps);
-    if (in->kernel)
-        write_kernel_counters(in->kernel, j);
+    if (in->counters)
+        write_kernel_counters(in->counters, j);
     json_end(j);
     json_kobject(j, "ledger");
     json_ku64(j, "live_entries", s->live_entries);
@@ -83,7 +83,7 @@ int view_status(const struct ledger *l, const struct view_context *c,
     known_or_null(j, "rss_bytes", in->rss_bytes);
     json_ku64(j, "cpu_ns", in->cpu_ns);
     json_end(j);
-    json_kstr(j, "kernel", in->kernel);
+    json_kstr(j, "kernel", in->counters);
     json_karray(j, "probes");
     for (size_t i = 0; i < in->probe_count; i++) {
         const struct view_probe *p = &in->probes[i];
