@@ -299,7 +299,7 @@ static int file_new(struct attach *a, int fd, const struct stat *st, uint32_t tg
         log_warning("%s: %s; its calls are not seen", f->path, f->error.what);
     else if (f->alias_of)
         log_info("%s: the same file as %s through another mount", f->path, f->alias_of->path);
-    else
+    else if (f->state == ATTACH_LIVE)
         log_info("%s: %zu functions probed in %.1f ms", f->path, f->point_count,
                  f->link_cost_ns / 1e6);
     if (f->state != ATTACH_FAILED && f->error.what[0])
