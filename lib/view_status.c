@@ -83,7 +83,7 @@ int view_status(const struct ledger *l, const struct view_context *c,
     known_or_null(j, "rss_bytes", in->rss_bytes);
     json_ku64(j, "cpu_ns", in->cpu_ns);
     json_end(j);
-    json_kstr(j, "kernel", in->counters);
+    json_kstr(j, "kernel", in->kernel);
     json_karray(j, "probes");
     for (size_t i = 0; i < in->probe_count; i++) {
         const struct view_probe *p = &in->probes[i];
