@@ -149,6 +149,9 @@ class Daemon:
         svm_dir = os.path.join(scratch.node, "proc/svm") if svm else scratch.path("no-svm")
         self.command = [*prefix, program("npumemd"), "--runtime-dir", self.run_dir, "--state-dir", self.state_dir,
                         "--config-dir", self.config_dir, "--svm-dir", svm_dir, "--links", links]
+        if "perf" in links:
+            # every probe costs 0.1 s at the end: none in processes of others
+            sets = (*sets, "daemon.discovery=no")
         for s in ("store.checkpoint_interval=100ms", "daemon.log_level=debug", *sets):
             self.command += ["--set", s]
         self.command += arguments
@@ -193,8 +196,12 @@ class Daemon:
             return f.read()
 
     def log_tail(self):
-        return f"  --- log of npumemd {self.number}\n" + "".join(
-            f"  {line}\n" for line in self.text().splitlines()[-40:]) if os.path.exists(self.log_path) else ""
+        if not os.path.exists(self.log_path):
+            return ""
+        # other processes of the machine come and go as well
+        lines = [line for line in self.text().splitlines()
+                 if self.scratch.dir in line or not re.search("functions probed|observed|exited|through another mount", line)]
+        return f"  --- log of npumemd {self.number}\n" + "".join(f"  {line}\n" for line in lines[-12:])
 
     def cli(self, *arguments, expect=0, env=None, timeout=60):
         out = subprocess.run([program("npumem"), "--socket", self.socket, *arguments], capture_output=True,
@@ -216,6 +223,8 @@ class Daemon:
         return None
 
     def wait_target(self, tgid, level=None, seconds=10):
+        if "daemon.discovery=no" in self.command:
+            self.cli("attach", str(tgid))
         def ready():
             t = self.target(tgid)
             return t if t and (level is None or t["level"] == level) else None
@@ -409,3 +418,83 @@ def card_used(scratch, device):
                 if m:
                     total += int(m.group(2))
     return total
+
+
+def process_used(scratch, tgid):
+    """{(device, module): bytes} of one process by the simulated driver's own text."""
+    path = os.path.join(scratch.node, f"proc/svm/task/{tgid}/summary")
+    sums = {}
+    if os.path.exists(path):
+        with open(path) as f:
+            for line in f:
+                m = re.match(r"\s*(\d+)\s+HBM\S*\s+\S+\s+(\d+)\s+(\d+)", line)
+                if m and int(m.group(3)):
+                    key = int(m.group(1)), int(m.group(2))
+                    sums[key] = sums.get(key, 0) + int(m.group(3))
+    return sums
+
+
+class Holder:
+    """programs/holder.c in a process of its own; ask("a 4096") sends a line and returns the answer."""
+
+    def __init__(self, scratch, library, device=0, prefix=(), env=None, binary=None, start=True):
+        self.process = subprocess.Popen(
+            [*prefix, binary or program("tests/kernel/holder"), library, str(device)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=scratch.environment(**(env or {})))
+        scratch.at_end(self.end)
+        self.inner_pid = None
+        if start:
+            self.wait_ready()
+
+    def wait_ready(self):
+        line = self.process.stdout.readline().split()
+        check(line[:1] == ["ready"], "holder does not start", line)
+        self.inner_pid = int(line[1])  # as it sees itself
+        return self
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def send(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def receive(self):
+        line = self.process.stdout.readline()
+        check(line, f"holder ended with {self.process.poll()}")
+        return line.split()
+
+    def ask(self, line):
+        self.send(line)
+        return self.receive()
+
+    def malloc(self, size, command="a"):
+        result, address = self.ask(f"{command} {size}")
+        equal(result, "0", "aclrtMalloc")
+        return int(address, 16)
+
+    def mark(self):
+        # b 1 is aclrtSetDevice(1): tests with a holder use device 1 for nothing else
+        equal(self.ask("b 1"), ["1"], "aclrtSetDevice")
+
+    def end(self):
+        try:
+            self.process.stdin.close()
+        except OSError:
+            pass
+        stop_process(self.process)
+
+
+def private_libs(scratch, layout="8.1", name="lib"):
+    """A copy of a layout's libraries: inodes that no other test has."""
+    target = scratch.path(name)
+    shutil.copytree(lib_dir(layout), target)
+    return target
+
+
+def fake_lib(scratch, name="libacl_rt.so"):
+    """A copy of a library of programs/: an inode that no other test has."""
+    source = program("tests/kernel/fake/" + name)
+    os.makedirs(scratch.path("fake"), exist_ok=True)
+    return shutil.copy(source, scratch.path("fake", name))

@@ -107,10 +107,12 @@ static void obey(char command, uint64_t value)
 
     switch (command) {
     case 'a':
-        printf("%d %p\n", acl_malloc(&address, value, 0), address);
+        made = acl_malloc(&address, value, 0);
+        printf("%d %p\n", made, address);
         break;
     case 'w':
-        printf("%d %p\n", acl_cached(&address, value, 0), address);
+        made = acl_cached(&address, value, 0);
+        printf("%d %p\n", made, address);
         break;
     case 'f':
         printf("%d\n", acl_free((void *)(uintptr_t)value));
