@@ -46,13 +46,41 @@ static int print_flat(const struct args *args, const struct out *o, struct json_
     return code;
 }
 
+/* Takes out of the table processes that map CANN and hold no device memory (an engine whose workers hold
+ * it, a client): a column of nothing hides those that matter. Returns how many. */
+static size_t leave_out_empty(struct json_object *document)
+{
+    struct json_object *kept = json_object_new_array();
+    size_t total = doc_count(document, "ranks");
+
+    for (size_t i = 0; i < total; i++) {
+        struct json_object *rank = doc_item(document, "ranks", i);
+        int64_t device, bytes;
+        bool holds = doc_int(rank, "device", &device) ||
+                     !doc_int(rank, "physical_bytes", &bytes) || bytes > 0;
+        if (holds)
+            json_object_array_add(kept, json_object_get(rank));
+    }
+    size_t count = json_object_array_length(kept);
+    if (count == 0) { /* then they are all there is to show */
+        json_object_put(kept);
+        return 0;
+    }
+    json_object_object_add(document, "ranks", kept);
+    return total - count;
+}
+
 int breakdown_render(const struct args *args, const struct out *o, struct json_object *document)
 {
     if (args->format != FORMAT_TABLE || args->fields.count)
         return print_flat(args, o, document);
     if (doc_count(document, "ranks") == 0)
         printf("no process is observed: none that runs maps a CANN library\n");
+    size_t left_out = args->verbose ? 0 : leave_out_empty(document);
     int code = breakdown_ranks(args, o, document);
+    if (code == EXIT_DONE && left_out)
+        printf("%zu process%s without device memory left out; -v shows %s\n\n", left_out,
+               left_out == 1 ? "" : "es", left_out == 1 ? "it" : "them");
     if (code == EXIT_DONE) {
         breakdown_devices(args, o, document);
         breakdown_notes(args, o, document);

@@ -118,15 +118,10 @@ static void on_added(void *userdata, struct target *t)
 
     ledger_process_update(m->ledger, &t->facts, t->first_seen_ns);
     settle_late(m, t);
-    if (r == 0 && usage_is_told(m->config.daemon_svm_dir))
-        t->late =
-            false; /* the driver keeps such figures, and none of this process: it held nothing */
     store_process(m->store, &t->facts);
     log_info("process %u (%s)%s%s: observed%s", t->tgid, t->facts.comm,
              t->facts.title[0] ? " " : "", t->facts.title,
-             !t->late ? ""
-             : r      ? ", running before its probes were live"
-                      : ", attached late");
+             t->late ? ", attached late" : "");
 }
 
 static void on_exited(void *userdata, struct target *t)
