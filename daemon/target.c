@@ -158,9 +158,11 @@ static bool target_has(const struct target *t, const struct attach_file *f)
 }
 
 static void target_take_mapping(struct targets *ts, struct target *t,
-                                const struct maps_entry *entry, int library)
+                                const struct maps_entry *entry, int library,
+                                enum scan_reason reason)
 {
-    uint64_t before_ns = boot_now_ns();
+    /* the earliest time at which it can have mapped the file */
+    uint64_t mapped_ns = reason == SCAN_RECORD ? boot_now_ns() : start_boot_ns(t);
     struct attach_file *f;
     struct error error;
 
