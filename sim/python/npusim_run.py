@@ -20,7 +20,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 sys.dont_write_bytecode = True
 
-from npusim_ops import Rank, ScenarioError, expand, evaluate  # noqa: E402
+import npusim_control  # noqa: E402,F401  (fills the tables of statements)
+import npusim_memory  # noqa: E402,F401
+from npusim_core import Rank, ScenarioError, expand, evaluate  # noqa: E402
 
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
 PADDING = "-" * 512
