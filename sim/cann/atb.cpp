@@ -169,7 +169,7 @@ class ContextBase : public Context
 class Logged
 {
   public:
-    explicit Logged(const char *symbol) : symbol_(symbol)
+    explicit Logged(const char *symbol)
     {
         if (sim_call_active)
             injected_ = sim_call_begin(&call_, symbol, symbol);
@@ -192,7 +192,6 @@ class Logged
     }
 
   private:
-    const char *symbol_;
     struct sim_call call_ = {};
     bool injected_ = false;
 };

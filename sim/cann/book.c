@@ -19,7 +19,7 @@
 #include "svm_text.h"
 
 #define BOOK_MAGIC 0x6b6f6f62u
-#define BOOK_VERSION 1
+#define BOOK_VERSION 2
 #define DEFAULT_HBM_BYTES (64ull << 30)
 #define DEFAULT_DEVICES 8
 
@@ -90,6 +90,33 @@ static void slot_unlock(int slot)
     struct flock range = slot_range(F_UNLCK, slot, 1);
 
     (void)fcntl(alive_fd, F_SETLK, &range);
+}
+
+/* What tells this process from another with the same pid (reused, or of another namespace). */
+static uint64_t self_token(void)
+{
+    static _Atomic uint64_t cached;
+    static _Atomic int cached_pid;
+    unsigned long long start = 0;
+    int pid = (int)getpid();
+    char text[1024];
+    char *name_end;
+    FILE *in;
+
+    if (cached_pid == pid)
+        return cached;
+    in = fopen("/proc/self/stat", "re");
+    if (in && fgets(text, sizeof(text), in) && (name_end = strrchr(text, ')')))
+        /* The start time is the 22nd field, the 20th after the name. */
+        (void)!sscanf(name_end + 1,
+                      "%*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+                      "%*s %llu",
+                      &start);
+    if (in)
+        fclose(in);
+    cached = start << 24 ^ (uint64_t)pid;
+    cached_pid = pid;
+    return cached;
 }
 
 static bool others_live(void)
@@ -192,9 +219,9 @@ int book_reap(struct book *book, int own)
     for (int i = 0; i < (int)book->slot_high; i++) {
         struct book_slot *slot = &book->slots[i];
 
-        /* Our own lock never conflicts with us, so the pid has to tell (another library of this
+        /* Our own lock never conflicts with us, so the token has to tell (another library of this
          * process may own the slot). */
-        if (i == own || !slot->pid || (own != -1 && slot->pid == (int)getpid()))
+        if (i == own || !slot->pid || slot->token == self_token())
             continue;
         if (!slot_try_lock(i))
             continue;
@@ -209,6 +236,12 @@ int book_reap(struct book *book, int own)
 
 int book_slot_acquire(struct book *book)
 {
+    /* A slot that this process had before exec: its lock went with the old image. */
+    for (int i = 0; i < (int)book->slot_high; i++)
+        if (book->slots[i].pid && book->slots[i].token == self_token() && slot_try_lock(i)) {
+            slot_clear(book, i);
+            slot_unlock(i);
+        }
     for (int i = 0; i < BOOK_SLOTS_MAX; i++) {
         if (!slot_try_lock(i))
             continue;
@@ -217,6 +250,7 @@ int book_slot_acquire(struct book *book)
         if (book->slots[i].pid)
             slot_clear(book, i);
         book_reap(book, i);
+        book->slots[i].token = self_token();
         book->slots[i].pid = (int)getpid();
         return i;
     }
@@ -234,7 +268,7 @@ int book_slot_pid(struct book *book, int slot)
     struct flock range = slot_range(F_WRLCK, slot, 1);
     int pid = book->slots[slot].pid;
 
-    if (!pid || pid == (int)getpid())
+    if (!pid || book->slots[slot].token == self_token())
         return pid;
     if (fcntl(alive_fd, F_GETLK, &range) < 0 || range.l_type == F_UNLCK)
         return 0;

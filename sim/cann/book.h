@@ -48,6 +48,7 @@ struct book_row {
 struct book_slot {
     int32_t pid; /* as the owner sees itself; 0: unused */
     uint32_t row_count;
+    uint64_t token; /* of the owner: pid and start time, the same in every pid namespace's view */
     uint64_t mapped_bytes[BOOK_DEVICES_MAX];
     uint64_t pages[BOOK_DEVICES_MAX][BOOK_PAGES];
     uint64_t pages_peak[BOOK_DEVICES_MAX][BOOK_PAGES];

@@ -64,6 +64,11 @@ int hal_take(int device, enum book_page page, int module, uint64_t size_bytes,
 /* Reverses hal_take. */
 void hal_give(int device, uint8_t row, uint64_t size_bytes, uint64_t mapped_bytes);
 
+/* The handle behind a pointer from outside, or NULL. Called with the lock. */
+struct hal_handle *hal_handle_of(void *pointer);
+/* Registers a handle with one reference. Called with the lock. */
+int hal_handle_add(struct hal_handle *handle, void **ret);
+
 /* heap: address ranges of at least size bytes, 2 MiB aligned when huge; 0 when exhausted. */
 uint64_t heap_take(uint64_t size_bytes, bool huge, uint32_t *bin);
 /* Gives a range back; its content is dropped. */

@@ -19,7 +19,7 @@
 #define PHYS_BYTES (1ull << 60)
 enum { SIDE_DEVICE = 1 };
 
-static struct hal_handle *handle_of(void *pointer)
+struct hal_handle *hal_handle_of(void *pointer)
 {
     return table_find(&hal.handles, (uint64_t)(uintptr_t)pointer) ? pointer : NULL;
 }
@@ -34,7 +34,7 @@ static int phys_open(void)
     return 0;
 }
 
-static int handle_add(struct hal_handle *handle, void **ret)
+int hal_handle_add(struct hal_handle *handle, void **ret)
 {
     struct sim_entry entry = {.key = (uint64_t)(uintptr_t)handle,
                               .size_bytes = handle->size_bytes,
@@ -75,7 +75,7 @@ static int create_locked(void **ret, size_t size, const struct sim_drv_prop *pro
         handle->mapped_bytes = rounded;
     }
     if (!r) {
-        r = handle_add(handle, ret);
+        r = hal_handle_add(handle, ret);
         if (r && handle->mapped_bytes)
             hal_give((int)prop->devid, handle->row, size, rounded);
     }
@@ -123,7 +123,7 @@ int hal_release(void *pointer)
     int r = SIM_DRV_INVALID_HANDLE;
 
     pthread_mutex_lock(&hal_lock);
-    handle = handle_of(pointer);
+    handle = hal_handle_of(pointer);
     if (handle && handle->refs) {
         handle->refs--;
         handle_settle(handle);
@@ -238,7 +238,7 @@ int hal_map(void *ptr, size_t size, size_t offset, void *handle, int access)
     if (!ptr || !size)
         return SIM_DRV_PARA_ERROR;
     pthread_mutex_lock(&hal_lock);
-    r = map_locked(ptr, size, offset, handle_of(handle), access);
+    r = map_locked(ptr, size, offset, hal_handle_of(handle), access);
     pthread_mutex_unlock(&hal_lock);
     return r;
 }
@@ -324,7 +324,7 @@ int hal_handle_prop(struct sim_drv_prop *prop, void *pointer)
     struct hal_handle *handle;
 
     pthread_mutex_lock(&hal_lock);
-    handle = handle_of(pointer);
+    handle = hal_handle_of(pointer);
     if (handle && prop)
         *prop = handle->prop;
     pthread_mutex_unlock(&hal_lock);
@@ -337,74 +337,6 @@ int hal_granularity(const struct sim_drv_prop *prop, size_t *granularity)
         return SIM_DRV_PARA_ERROR;
     *granularity = book_page_bytes((enum book_page)prop->pg_type);
     return SIM_DRV_OK;
-}
-
-int hal_export(void *pointer, uint64_t *shareable)
-{
-    struct hal_handle *handle;
-    int r = SIM_DRV_INVALID_HANDLE;
-
-    if (!shareable)
-        return SIM_DRV_PARA_ERROR;
-    pthread_mutex_lock(&hal_lock);
-    handle = handle_of(pointer);
-    if (handle && !handle->share[0]) {
-        snprintf(handle->share, sizeof(handle->share), "h-%x-%x", (unsigned)getpid(),
-                 ++hal.share_next);
-        if (share_publish(handle->share, handle->fd, handle->offset, handle->size_bytes,
-                          (int)handle->prop.devid) < 0)
-            handle->share[0] = '\0';
-    }
-    if (handle && handle->share[0]) {
-        unsigned pid, number;
-
-        sscanf(handle->share, "h-%x-%x", &pid, &number);
-        *shareable = (uint64_t)pid << 32 | number;
-        r = SIM_DRV_OK;
-    }
-    pthread_mutex_unlock(&hal_lock);
-    return r;
-}
-
-static int import_locked(const char *name, uint32_t devid, void **ret)
-{
-    struct hal_handle *handle = calloc(1, sizeof(*handle));
-    int device;
-    int r;
-
-    if (!handle)
-        return SIM_DRV_OUT_OF_MEMORY;
-    handle->imported = true;
-    handle->fd = share_open(name, &handle->offset, &handle->size_bytes, &device);
-    if (handle->fd < 0) {
-        free(handle);
-        return SIM_DRV_INVALID_HANDLE;
-    }
-    handle->prop.side = SIDE_DEVICE;
-    handle->prop.pg_type = BOOK_PAGE_2M;
-    handle->prop.devid = devid < hal.book->device_count ? devid : (uint32_t)device;
-    r = handle_add(handle, ret);
-    if (r) {
-        close(handle->fd);
-        free(handle);
-    }
-    return r;
-}
-
-int hal_import(uint64_t shareable, uint32_t devid, void **ret)
-{
-    char name[64];
-    int r;
-
-    if (!ret)
-        return SIM_DRV_PARA_ERROR;
-    snprintf(name, sizeof(name), "h-%x-%x", (unsigned)(shareable >> 32), (unsigned)shareable);
-    pthread_mutex_lock(&hal_lock);
-    r = hal_ready();
-    if (!r)
-        r = import_locked(name, devid, ret);
-    pthread_mutex_unlock(&hal_lock);
-    return r;
 }
 
 void hal_vmm_close(int device)

@@ -192,6 +192,7 @@ int main(int argc, char **argv)
         {"dcmi", NULL},
         {"atb", "NPUSIM_ATB_KB=64"},
         {"streams", "NPUSIM_STREAMS=3"},
+        {"exec", NULL},
     };
     int failed = 0;
 

@@ -64,6 +64,24 @@ static void test_kill(void)
     EQUAL(access(task, F_OK), -1);
 }
 
+/* Child: takes memory, then becomes another image of the same process. */
+static void child_exec(const char *argument)
+{
+    void *a;
+
+    EQUAL(aclrtSetDevice(0), 0);
+    if (!argument) {
+        EQUAL(aclrtMallocAlign32(&a, 1 * GIB, 0), 0);
+        execl("/proc/self/exe", "test_sim", "child_exec", "again", NULL);
+    }
+    EQUAL(used_bytes(), RUNTIME_BYTES);
+}
+
+static void test_exec(void)
+{
+    wait_good(spawn_case("child_exec", NULL, NULL));
+}
+
 static void test_visible(void)
 {
     struct sim_acl_phys_prop prop = {.mem_attr = SIM_ATTR_HBM_HUGE,
@@ -297,6 +315,15 @@ static void test_dcmi(void)
     EQUAL(dcmi_get_device_resource_info(0, 0, procs, &count), 0);
     EQUAL(count, 0);
     CHECK(dcmi_get_device_hbm_info(8, 0, &info) != 0);
+
+    /* A process that uses a card and asks about it is not taken for dead. */
+    EQUAL(aclrtSetDevice(0), 0);
+    EQUAL(dcmi_get_device_hbm_info(0, 0, &info), 0);
+    EQUAL(info.used_mb, 6);
+    EQUAL(dcmi_get_device_resource_info(0, 0, procs, &count), 0);
+    EQUAL(count, 1);
+    EQUAL(procs[0].proc_id, getpid());
+    EQUAL(used_bytes(), RUNTIME_BYTES);
 }
 
 static void *symbol(const char *name)
@@ -386,15 +413,17 @@ void test_process_cases(const char *name, const char *argument)
     static const struct {
         const char *name;
         void (*run)(void);
-    } cases[] = {{"kill", test_kill},      {"visible", test_visible}, {"share", test_share},
-                 {"fork", test_fork},      {"crowd", test_crowd},     {"reset", test_reset},
-                 {"hccl", test_hccl},      {"dcmi", test_dcmi},       {"atb", test_atb},
-                 {"streams", test_streams}};
+    } cases[] = {{"kill", test_kill},       {"visible", test_visible}, {"share", test_share},
+                 {"fork", test_fork},       {"crowd", test_crowd},     {"reset", test_reset},
+                 {"hccl", test_hccl},       {"dcmi", test_dcmi},       {"atb", test_atb},
+                 {"streams", test_streams}, {"exec", test_exec}};
     static const struct {
         const char *name;
         void (*run)(const char *argument);
-    } children[] = {
-        {"child_hold", child_hold}, {"child_import", child_import}, {"child_fill", child_fill}};
+    } children[] = {{"child_hold", child_hold},
+                    {"child_import", child_import},
+                    {"child_fill", child_fill},
+                    {"child_exec", child_exec}};
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         if (!strcmp(cases[i].name, name)) {
