@@ -22,7 +22,8 @@ LAYOUTS = ("8.1", "8.5", "9.2")
 LINKS = ("multi", "perf", "perf-legacy")
 MIB = 1 << 20
 BUILD = None  # set by run.py
-LEFT = []     # daemons that were killed and that the kernel still cleans up after
+# Kernels before 6.6 style: attaching waits for the detaching of others, so one test at a time.
+PERF = threading.Lock()
 
 MODULE_APP = 33
 DAEMON_STOP_S = 90  # bound for perf links, which the kernel takes 0.1 s each to close
@@ -156,6 +157,9 @@ class Daemon:
             self.command += ["--set", s]
         self.command += arguments
         self.process = None
+        if "perf" in links:
+            PERF.acquire()
+            scratch.at_end(PERF.release)
         scratch.at_end(self.kill)
         if start:
             self.start()
@@ -224,7 +228,7 @@ class Daemon:
 
     def wait_target(self, tgid, level=None, seconds=10):
         if "daemon.discovery=no" in self.command:
-            self.cli("attach", str(tgid))
+            self.cli("attach", str(tgid), "--timeout", "2min", timeout=130)
         def ready():
             t = self.target(tgid)
             return t if t and (level is None or t["level"] == level) else None
@@ -272,10 +276,6 @@ class Daemon:
     def kill(self):
         if self.process and self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
-            if "perf" in self.links:  # the kernel takes long to close its links: not now
-                self.process.kill()
-                LEFT.append(self.process)
-                return
             self.process.terminate()
             try:
                 self.process.wait(DAEMON_STOP_S)
@@ -414,9 +414,9 @@ def card_used(scratch, device):
     if os.path.exists(path):
         with open(path) as f:
             for line in f:
-                m = re.match(r"\s*\d+\s+(HBM\w*)\s+\S+\s+\d+\s+(\d+)", line)
+                m = re.match(r"dev\d+\s+MEM_DEV_\w*HBM\s+\S+\s+\d+\s+(\d+)", line)
                 if m:
-                    total += int(m.group(2))
+                    total += int(m.group(1))
     return total
 
 
@@ -427,7 +427,7 @@ def process_used(scratch, tgid):
     if os.path.exists(path):
         with open(path) as f:
             for line in f:
-                m = re.match(r"\s*(\d+)\s+HBM\S*\s+\S+\s+(\d+)\s+(\d+)", line)
+                m = re.match(r"dev(\d+)\s+MEM_DEV_\w*HBM\s+\S+\s+(\d+)\s+(\d+)", line)
                 if m and int(m.group(3)):
                     key = int(m.group(1)), int(m.group(2))
                     sums[key] = sums.get(key, 0) + int(m.group(3))

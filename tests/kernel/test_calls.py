@@ -217,3 +217,170 @@ def test_every_row(scratch, layout, links):
 
 
 test_every_row.variants = [(layout, "multi") for layout in LAYOUTS] + [("8.1", "perf"), ("9.2", "perf-legacy")]
+
+
+# --- failures, wrappers, calls that never return ---
+
+def failing(agent, events, code):
+    """Runs code between two marks: its value, the events, the lines of the call log."""
+    agent("mark()")
+    events.until_mark(agent.pid)
+    agent.calls()
+    value = agent(code)
+    lines = agent.calls()
+    agent("mark()")
+    return value, events.until_mark(agent.pid), lines
+
+
+def held(daemon, tgid):
+    return {hal_address(b): b["size_bytes"] for b in daemon.blocks(tgid, "physical") if b["owner"] != "CANN@RUNTIME"}
+
+
+def test_retry_that_fails(scratch, layout):
+    """Huge pages first, then small ones, both refused: one event, the failing calls counted."""
+    daemon = scratch.daemon()
+    agent = scratch.agent(layout, device=None, fail="halMemAlloc:0:6")
+    agent("call('aclInit', None); call('aclrtSetDevice', 0)")
+    daemon.wait_target(agent.pid)
+    events = daemon.events("--pid", str(agent.pid))
+    r, group, lines = failing(agent, events, "out = malloc(30 << 20)")
+    equal(r, -207001, "result in the process")
+    refused = [line for line in lines if line["symbol"] == "halMemAlloc"]
+    check(len(refused) >= 2, "the runtime did not try again", lines)
+    equal([(e["kind"], e["result"], e["requested_bytes"], e["failed_calls"], e["api"]) for e in group],
+          [("alloc", 207001, 30 << 20, len(refused), "aclrtMallocAlign32")], "events")
+    equal(held(daemon, agent.pid), {}, "live blocks")
+    rows = daemon.sql("SELECT * FROM event WHERE kind = 'failed_call' AND tgid = ?", agent.pid)
+    equal([(r["result"], r["requested_bytes"]) for r in rows], [(207001, 30 << 20)], "failed calls in the store")
+
+
+test_retry_that_fails.variants = [(layout,) for layout in LAYOUTS]
+
+
+def test_retry_that_succeeds(scratch):
+    """Huge pages refused, small ones given: one event of success that says so, counted once."""
+    daemon = scratch.daemon()
+    agent = scratch.agent()
+    before = len([line for line in agent.calls() if line["symbol"] == "halMemAlloc"])
+    agent.end()
+    agent = scratch.agent(fail=f"halMemAlloc:{before + 1}:6")
+    daemon.wait_target(agent.pid)
+    events = daemon.events("--pid", str(agent.pid))
+    address, group, lines = failing(agent, events, "out = malloc(30 << 20)")
+    check(address > 0, "the call failed", address)
+    results = [line["result"] for line in lines if line["symbol"] == "halMemAlloc"]
+    equal(results, [6, 0], "what the driver said")
+    equal([(e["kind"], e["result"], e["failed_calls"], hal_address(e), e["physical_bytes"]) for e in group],
+          [("alloc", 0, 1, address, 30 << 20)], "events")
+    equal(held(daemon, agent.pid), {address: 30 << 20}, "live blocks")
+
+
+def test_free_that_fails(scratch, where):
+    """A free whose call did not return 0 freed nothing."""
+    daemon = scratch.daemon()
+    agent = scratch.agent(fail=f"{where}:1:507899")
+    daemon.wait_target(agent.pid)
+    events = daemon.events("--pid", str(agent.pid))
+    agent("p = malloc(8 << 20, 1)")
+    address = agent("out = p")
+    r, group, _ = failing(agent, events, "out = free(p)")
+    check(r != 0, "the free succeeded", r)
+    equal([(e["kind"], e["result"]) for e in group], [("free", r)], "events")
+    equal(held(daemon, agent.pid), {address: 8 << 20}, "live blocks after a free that failed")
+    equal(agent("out = free(p)"), 0, "second free")
+    equal(held(daemon, agent.pid), {}, "live blocks after a free that succeeded")
+
+
+test_free_that_fails.variants = [("halMemFree",), ("aclrtFree",)]
+
+
+def fake(scratch, links="auto"):
+    import os
+    from harness import Holder, fake_lib
+    daemon = scratch.daemon(links=links, sets=["daemon.discovery=no"])
+    holder = Holder(scratch, fake_lib(scratch))
+    daemon.wait_target(holder.pid, "physical")
+    return daemon, holder
+
+
+def test_tail_call_wrapper(scratch, links):
+    """A wrapper that is one jump has the same frame as what it jumps to: counted once."""
+    daemon, holder = fake(scratch, links)
+    events = daemon.events("--pid", str(holder.pid))
+    holder.mark()
+    events.until_mark(holder.pid, 1)
+    address = holder.malloc(5000, "w")
+    holder.mark()
+    group = events.until_mark(holder.pid, 1)
+    equal([(e["kind"], hal_address(e), e["requested_bytes"]) for e in group], [("alloc", address, 5000)], "events of one call")
+    equal(len(daemon.blocks(holder.pid)), 1, "live blocks")
+
+
+test_tail_call_wrapper.variants = [("multi",), ("perf",)]
+
+
+def test_calls_that_never_return(scratch, links):
+    """longjmp and pthread_exit out of a probed call: counted as stale, later calls are right."""
+    daemon, holder = fake(scratch, links)
+    first = holder.malloc(4096)
+    for _ in range(3):
+        holder.ask("j 7777")
+    second = holder.malloc(8192)
+    for _ in range(3):
+        holder.ask("t 9999")
+    third = holder.malloc(12288)
+    got = {hal_address(b): b["requested_bytes"] for b in daemon.blocks(holder.pid)}
+    equal(got, {first: 4096, second: 8192, third: 12288}, "live blocks")
+    equal(holder.ask(f"f {second}"), ["0"], "free")
+    equal(len(daemon.blocks(holder.pid)), 2, "live blocks after a free")
+    # a jump is found out at the thread's next call; a thread that is gone makes none
+    equal(daemon.status()["events"]["stale_calls"] >= 1, True, "stale calls are counted")
+
+
+test_calls_that_never_return.variants = [("multi",), ("perf-legacy",)]
+
+
+def test_throw(scratch, links):
+    """C++ exceptions through every probed C++ function: the process catches them and lives."""
+    import os
+    import subprocess
+    from harness import fake_lib, program
+    daemon = scratch.daemon(links=links, sets=["daemon.discovery=no"])
+    library = fake_lib(scratch, "libatb.so")
+    env = scratch.environment(LD_LIBRARY_PATH=os.path.dirname(library))
+    # the program's own run path would find the library of the build
+    p = subprocess.Popen([program("tests/kernel/throws"), "200"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+    scratch.at_end(p.kill)
+    equal(p.stdout.readline(), "ready\n", "first line")
+    with open(f"/proc/{p.pid}/maps") as f:
+        mapped = {line.split()[-1] for line in f if line.rstrip().endswith("libatb.so")}
+    daemon.cli("attach", str(p.pid), "--timeout", "2min", timeout=130)
+    check(any(library == path or path.endswith("libatb.so") for path in mapped), "libatb.so is not mapped", mapped)
+    check("4 functions probed" in daemon.text(), "its functions are not probed", daemon.text()[-500:])
+    events = daemon.events("--pid", str(p.pid))
+    output, _ = p.communicate("go\n", timeout=30)
+    equal(p.returncode, 0, "exit code of the process that throws")
+    equal(output, "caught 600\n", "exceptions that were caught")
+    daemon.status()
+    kinds = [e["kind"] for e in events.list]
+    equal((kinds.count("atb_context_create"), kinds.count("atb_context_destroy")), (400, 200), "context events")
+
+
+test_throw.variants = [("multi",), ("perf",)]
+
+
+def test_reuse_race(scratch):
+    """Two threads that allocate and free at once, addresses reused: nothing is left, nothing is lost."""
+    import os
+    from harness import Holder, process_used, private_libs
+    daemon = scratch.daemon(sets=["daemon.discovery=no"])
+    holder = Holder(scratch, os.path.join(private_libs(scratch, "8.5"), "libacl_rt.so"))
+    daemon.wait_target(holder.pid, "physical")
+    base = len(daemon.blocks(holder.pid, "physical"))
+    equal(holder.ask("m 20000"), ["done"], "20000 pairs in each of two threads")
+    status = daemon.status()["events"]
+    equal(status["lost"], 0, "lost events")
+    check(status["received"] >= 80000, "events received", status)
+    equal(len(daemon.blocks(holder.pid, "physical")), base, "blocks that are left")
+    driver = sum(process_used(scratch, holder.pid).values())
+    equal(daemon.rank(holder.pid, 0)["physical_bytes"], driver, "physical bytes")
