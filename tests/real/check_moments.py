@@ -113,6 +113,8 @@ def run(checks, node, binaries, configuration, late=None, keep=False):
                         compare(checks, name, daemon, line, wanted)
                 if late and number == LATE:
                     daemon = Daemon(binaries, scratch)
+                    took = daemon.wait_blocks([line["pid"] for line in lines])
+                    print(f"      attached late to {WORLD} ranks in {took:.2f} s", flush=True)
                 stops.release(number)
             codes = [program.finish() for program in stops.programs]
             checks.equal(f"{name} exit codes", codes, [0] * WORLD)
@@ -126,5 +128,5 @@ def run(checks, node, binaries, configuration, late=None, keep=False):
         finally:
             for program in stops.programs:
                 program.__exit__()
-            if daemon:
-                checks.equal(f"{name} exit code of npumemd", daemon.stop(), 0)
+            if daemon and not daemon.stop() == 0:
+                checks.fail(f"{name} exit code of npumemd", daemon.last_words())

@@ -21,6 +21,8 @@ import node as real_node  # noqa: E402
 PROGRAMS = HERE / "programs"
 # The module of torch_npu's and ATB's memory in the driver's table.
 MODULE_APP = "APP"
+# Card, kind of memory, module's name and id, bytes now; peak and counts follow.
+DRIVER_ROW = re.compile(r"(?:dev)?\d+\s+\S+\s+(\S+)\s+\d+\s+(\d+)\s")
 
 
 class CheckError(Exception):
@@ -171,17 +173,14 @@ def driver_text(scratch, tgid):
 
 def driver_bytes(scratch, tgid):
     """{module: bytes} of one process from the simulated driver's own text, devices added up."""
-    text = driver_text(scratch, tgid)
-    header = re.search(r"^\s*Devid\s.*$", text, re.MULTILINE)
-    if not header:
-        raise CheckError("the simulated driver's text has no table")
-    columns = header.group(0).split()
-    name, size = columns.index("Module_name"), columns.index("Current_alloced_size")
     sums = {}
-    for line in text[header.end():].splitlines():
-        words = line.split()
-        if len(words) == len(columns) and words[0].startswith("dev"):
-            sums[words[name]] = sums.get(words[name], 0) + int(words[size])
+    for line in driver_text(scratch, tgid).splitlines():
+        row = DRIVER_ROW.match(line)
+        if row:
+            module, size = row.groups()
+            sums[module] = sums.get(module, 0) + int(size)
+    if not sums:
+        raise CheckError("the simulated driver's text has no row of a module")
     return sums
 
 
@@ -211,7 +210,7 @@ class Daemon:
             wait_for(self.answers, 20, "npumemd's socket", lambda: self.process.poll() is None)
         except CheckError as error:
             self.stop()
-            raise CheckError(f"{error}\n{self.log.read_text(errors='replace')[-2000:]}") from error
+            raise CheckError(f"{error}\n{self.last_words()}") from error
 
     def __enter__(self):
         return self
@@ -238,9 +237,15 @@ class Daemon:
                 self.process.wait()
         return self.process.returncode
 
+    def last_words(self):
+        return f"{self.process.returncode}: {self.log.read_text(errors='replace')[-1500:]}"
+
     def ask(self, *words):
         argv = [str(self.npumem), "--socket", str(self.socket), *words, "-o", "json"]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+        try:
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise CheckError(f"npumem {' '.join(words)}: no answer within 30 s") from error
         if done.returncode or not done.stdout.strip():
             raise CheckError(f"npumem {' '.join(words)}: exit {done.returncode}: {done.stderr}")
         return json.loads(done.stdout)
@@ -249,6 +254,15 @@ class Daemon:
         """The breakdown's row of one process, None while there is none."""
         rows = [row for row in self.ask("breakdown")["ranks"] if row["tgid"] == tgid]
         return rows[0] if len(rows) == 1 else None
+
+    def wait_blocks(self, tgids, seconds=10):
+        """Waits until it sees the blocks of all these processes; seconds that took."""
+        def attached():
+            levels = {t["tgid"]: t["level"] for t in self.ask("status")["targets"]}
+            return all(levels.get(tgid) == "blocks" for tgid in tgids)
+        start = time.monotonic()
+        wait_for(attached, seconds, "npumemd at block level", lambda: self.process.poll() is None)
+        return time.monotonic() - start
 
     def store(self):
         """Path of the store; readable once the daemon has ended."""
