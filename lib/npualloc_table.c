@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * npualloc_table.c - finding the hash table of live blocks and the layout of a block's record.
+ *
+ * The table is a flat hash map of pointers: {entries, slots - 1, (shift u8, lookups u8), load
+ * factor f32, number of elements}; an entry is {i8 distance, below 0 when empty, key, value}. It is
+ * searched in the allocator object by its form, and accepted when the number of full entries is
+ * what it says and every value is a record in which one offset holds the entry's key.
+ */
+#include "npualloc_internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define OBJECT_WORDS 256u /* of the allocator object that are searched */
+#define ENTRY_BYTES 24u
+#define ENTRIES_AT_ONCE 170u /* about a page */
+#define RECORD_BYTES 160u    /* of a block's record that are searched */
+#define BLOCK_ALIGN 512u     /* sizes are rounded to it; source: kMinBlockSize */
+
+struct table_head {
+    uint64_t entries, mask, count;
+    uint8_t lookups;
+};
+
+/* Whether words at `bytes` look like the head of such a table. */
+static bool head_read(const unsigned char *bytes, struct table_head *ret)
+{
+    float load;
+
+    ret->entries = image_word(bytes, 0);
+    ret->mask = image_word(bytes, 8);
+    ret->lookups = bytes[17];
+    ret->count = image_word(bytes, 24);
+    memcpy(&load, bytes + 20, sizeof(load));
+    return image_pointer(ret->entries) && ret->mask && (ret->mask & (ret->mask + 1)) == 0 &&
+           ret->mask < NPUALLOC_SLOTS_MAX && ret->lookups >= 2 && ret->lookups <= 64 &&
+           bytes[16] < 64 && load > 0.1f && load <= 1.0f && ret->count <= ret->mask + 1;
+}
+
+int npualloc_table_list(struct npualloc_walk *w, bool *ret_stable, struct error *reterr)
+{
+    uint64_t slots =
+        w->slots_mask + w->lookups; /* the last is a mark for iterators, not an entry */
+    unsigned char bytes[ENTRIES_AT_ONCE * ENTRY_BYTES];
+    size_t count = 0;
+
+    free(w->records);
+    free(w->keys);
+    w->record_count = 0;
+    w->records = calloc(w->table_count + 1, sizeof(*w->records));
+    w->keys = calloc(w->table_count + 1, sizeof(*w->keys));
+    if (!w->records || !w->keys)
+        return -ENOMEM;
+    *ret_stable = false;
+    for (uint64_t at = 0; at < slots; at += ENTRIES_AT_ONCE) {
+        uint64_t part = slots - at < ENTRIES_AT_ONCE ? slots - at : ENTRIES_AT_ONCE;
+        int r = image_read(w->image, w->entries + at * ENTRY_BYTES, bytes, part * ENTRY_BYTES);
+        if (r < 0)
+            return error_set(reterr, r, "the allocator's table of blocks ends at slot %llu of %llu",
+                             (unsigned long long)at, (unsigned long long)slots);
+        for (uint64_t i = 0; i < part; i++) {
+            const unsigned char *entry = bytes + i * ENTRY_BYTES;
+            if ((int8_t)entry[0] < 0)
+                continue;
+            if (count == w->table_count || !image_pointer(image_word(entry, 16)))
+                return 0; /* more than it says, or half written */
+            w->keys[count] = image_word(entry, 8);
+            w->records[count++] = image_word(entry, 16);
+        }
+    }
+    w->record_count = count;
+    *ret_stable = count == w->table_count;
+    return 0;
+}
+
+/* Words of a record that equal the entry's key, as a bit mask. */
+static int key_words(struct npualloc_walk *w, size_t i, uint32_t *ret)
+{
+    unsigned char bytes[RECORD_BYTES];
+    int r = image_read(w->image, w->records[i], bytes, sizeof(bytes));
+
+    *ret = 0;
+    for (uint32_t word = 0; r == 0 && word < RECORD_BYTES / 8 && word < 32; word++)
+        if (image_word(bytes, 8 * word) == w->keys[i])
+            *ret |= 1u << word;
+    return r;
+}
+
+/* Size before the address: {size, requested, pool, address} or, in old versions, {size, pool,
+ * address}. */
+static bool sizes_fit(struct npualloc_walk *w, unsigned address, bool has_requested)
+{
+    size_t good = 0;
+
+    for (size_t i = 0; i < w->record_count; i++) {
+        uint64_t words[4]; /* before the address */
+        if (image_read(w->image, w->records[i] + address - 24, words, sizeof(words)) < 0)
+            return false;
+        uint64_t bytes = has_requested ? words[0] : words[1];
+        uint64_t requested = has_requested ? words[1] : 0;
+        if (!bytes || bytes % BLOCK_ALIGN || bytes >= (uint64_t)1 << 47 || requested > bytes ||
+            !image_pointer(words[2]))
+            continue;
+        good++;
+    }
+    return good == w->record_count;
+}
+
+/* {address, live u8, mapped u8 (newer), previous, next}: neighbours point back at each other. */
+static bool links_fit(struct npualloc_walk *w, unsigned address)
+{
+    for (size_t i = 0; i < w->record_count; i++) {
+        uint64_t record = w->records[i], links[2], back;
+        uint8_t is_live;
+        if (image_u8(w->image, record + address + 8, &is_live) < 0 || is_live != 1 ||
+            image_read(w->image, record + address + 16, links, sizeof(links)) < 0)
+            return false;
+        for (int side = 0; side < 2; side++)
+            if (links[side] &&
+                (!image_pointer(links[side]) ||
+                 image_u64(w->image, links[side] + address + (side ? 16 : 24), &back) < 0 ||
+                 back != record))
+                return false;
+    }
+    return true;
+}
+
+int npualloc_layout_find(struct npualloc_walk *w, struct error *reterr)
+{
+    uint32_t common = UINT32_MAX, words;
+
+    for (size_t i = 0; i < w->record_count; i++) {
+        int r = key_words(w, i, &words);
+        if (r < 0)
+            return r == -EFAULT ? -EAGAIN : r;
+        common &= words;
+    }
+    if (!w->record_count || !common)
+        return error_set(reterr, EBADMSG,
+                         "the allocator's records do not hold the addresses of their blocks");
+    for (unsigned word = 3; word < 32; word++) {
+        unsigned address = 8 * word;
+        if (!(common & 1u << word) || !links_fit(w, address))
+            continue;
+        bool has_requested = sizes_fit(w, address, true);
+        if (!has_requested && !sizes_fit(w, address, false))
+            continue;
+        w->layout = (struct npualloc_layout){
+            .address = (uint16_t)address,
+            .bytes = (uint16_t)(address - (has_requested ? 24 : 16)),
+            .requested = (uint16_t)(address - 16),
+            .pool = (uint16_t)(address - 8),
+            .live = (uint16_t)(address + 8),
+            .previous = (uint16_t)(address + 16),
+            .next = (uint16_t)(address + 24),
+            .has_requested = has_requested,
+        };
+        return 0;
+    }
+    return error_set(reterr, EAGAIN, "sizes and neighbours of the allocator's records do not fit");
+}
+
+/* A table is the right one when its values are records that hold their keys. */
+static bool table_try(struct npualloc_walk *w, const struct table_head *head)
+{
+    bool is_stable;
+
+    w->entries = head->entries;
+    w->slots_mask = head->mask;
+    w->lookups = head->lookups;
+    w->table_count = head->count;
+    return npualloc_table_list(w, &is_stable, NULL) == 0 && w->record_count &&
+           npualloc_layout_find(w, NULL) == 0;
+}
+
+int npualloc_table_find(struct npualloc_walk *w, struct error *reterr)
+{
+    unsigned char bytes[8 * OBJECT_WORDS];
+    struct table_head head;
+    bool is_empty = false;
+    int r = image_read(w->image, w->allocator, bytes, sizeof(bytes));
+
+    if (r < 0)
+        return error_set(reterr, r == -EFAULT ? -ENODATA : r, "the allocator object is not mapped");
+    if (!image_ranges_in_file(w->ranges, image_word(bytes, 0)))
+        return error_set(reterr, ENODATA, "there is no allocator object where its symbol points");
+    for (unsigned word = 1; word + 4 <= OBJECT_WORDS; word++) {
+        if (!head_read(bytes + 8 * word, &head))
+            continue;
+        if (head.count && table_try(w, &head))
+            return 0;
+        is_empty |= !head.count;
+    }
+    r = image_stopped(w->image);
+    if (r < 0)
+        return error_set(reterr, r, "the allocator was not read in time");
+    if (is_empty)
+        return error_set(reterr, ENODATA, "the allocator has no block yet");
+    return error_set(reterr, EAGAIN, "no table of blocks was recognised in the allocator object");
+}
