@@ -36,6 +36,9 @@ int ranks_spawn(const struct options *options, const struct scenario *s, const c
 /* Becomes a rank: title, comm, libraries, statements. Returns the exit code. */
 int rank_main(const struct options *options, const struct scenario *s, uint32_t index);
 
+/* Removes a directory with everything in it; what cannot be removed stays. */
+void tree_remove(const char *path);
+
 /* Starts all ranks and waits for every process of the scenario. Returns the exit code. */
 int supervise(struct options *options, const struct scenario *s);
 

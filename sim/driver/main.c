@@ -154,9 +154,18 @@ static int directories_make(const struct options *o)
     return 0;
 }
 
+static char temporary[] = "/tmp/npusim-XXXXXX";
+static pid_t temporary_owner;
+
+/* Also when the rank ends by `exit`; not in a forked child, and not when it is killed. */
+static void temporary_remove(void)
+{
+    if (getpid() == temporary_owner)
+        tree_remove(temporary);
+}
+
 static int in_process_run(struct options *o, const struct scenario *s)
 {
-    char temporary[] = "/tmp/npusim-XXXXXX";
     uint32_t index = 0;
     while (*o->in_process && index < s->rank_count && strcmp(s->ranks[index].name, o->in_process))
         index++;
@@ -164,8 +173,10 @@ static int in_process_run(struct options *o, const struct scenario *s)
         fprintf(stderr, "npusim-run: the scenario has no rank '%s'\n", o->in_process);
         return 2;
     }
-    if (!o->control)
-        o->control = mkdtemp(temporary);
+    if (!o->control && (o->control = mkdtemp(temporary))) {
+        temporary_owner = getpid();
+        atexit(temporary_remove);
+    }
     return o->control ? rank_main(o, s, index) : 1;
 }
 

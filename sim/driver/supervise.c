@@ -26,12 +26,17 @@ static void signal_note(int number)
     stop_signal = number;
 }
 
-static int tree_entry_remove(const char *path, const struct stat *stat, int kind, struct FTW *ftw)
+static int entry_remove(const char *path, const struct stat *stat, int kind, struct FTW *ftw)
 {
     (void)stat;
     (void)kind;
     (void)ftw;
     return remove(path);
+}
+
+void tree_remove(const char *path)
+{
+    nftw(path, entry_remove, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 static void end_read(const struct options *options, pid_t tgid, char *out, size_t size)
@@ -170,6 +175,6 @@ int supervise(struct options *options, const struct scenario *s)
         fprintf(stderr, "npusim-run: ranks cannot be started: %s\n", strerror(-r));
     code = children_wait(options, s);
     if (own)
-        nftw(temporary, tree_entry_remove, 16, FTW_DEPTH | FTW_PHYS);
+        tree_remove(temporary);
     return r < 0 ? 1 : code;
 }
