@@ -21,6 +21,7 @@
 #include "blockfn.h"
 #include "log.h"
 #include "probes.h"
+#include "procfs.h"
 
 /* Files without users are kept, so that the next worker of the same image is seen from its first
  * call; beyond this many the longest unused are detached. */
@@ -125,23 +126,6 @@ struct attach *attach_free(struct attach *a)
 const struct attach_file *attach_first(const struct attach *a)
 {
     return a->files;
-}
-
-/* map_files reaches the mapped inode itself, also when its name is gone or means another file; it
- * needs CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN. The name under the process's own root is next. */
-static int mapping_open(uint32_t tgid, const struct maps_entry *entry)
-{
-    char path[MAPS_PATH_MAX + 64];
-    int fd;
-
-    snprintf(path, sizeof(path), "/proc/%u/map_files/%llx-%llx", tgid,
-             (unsigned long long)entry->start, (unsigned long long)entry->end);
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd >= 0 || entry->deleted)
-        return fd >= 0 ? fd : -errno;
-    snprintf(path, sizeof(path), "/proc/%u/root%s", tgid, entry->path);
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    return fd >= 0 ? fd : -errno;
 }
 
 static struct attach_file *file_find(struct attach *a, const struct stat *st)
@@ -316,7 +300,7 @@ int attach_mapping(struct attach *a, uint32_t tgid, const struct maps_entry *ent
     struct attach_file *f;
     struct stat st;
     int r;
-    _cleanup_close_ int fd = mapping_open(tgid, entry);
+    _cleanup_close_ int fd = procfs_open_mapping(tgid, entry);
 
     if (fd < 0)
         return error_set(reterr, fd, "%s: cannot open: %s", entry->path, strerror(-fd));

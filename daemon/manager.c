@@ -112,6 +112,21 @@ static void settle_late(struct manager *m, struct target *t)
         t->late = false;
 }
 
+/* Tells the ledger and the store who everybody is, after any of them changed. */
+static void settle_facts(struct manager *m)
+{
+    uint64_t now = manager_boot_ns();
+
+    targets_settle(m->targets);
+    for (struct target *t = targets_first(m->targets); t; t = t->next) {
+        if (!t->facts_changed)
+            continue;
+        t->facts_changed = false;
+        ledger_process_update(m->ledger, &t->facts, now);
+        store_process(m->store, &t->facts);
+    }
+}
+
 static void on_added(void *userdata, struct target *t)
 {
     struct manager *m = userdata;
@@ -119,9 +134,9 @@ static void on_added(void *userdata, struct target *t)
     ledger_process_update(m->ledger, &t->facts, t->first_seen_ns);
     settle_late(m, t);
     store_process(m->store, &t->facts);
+    settle_facts(m);
     log_info("process %u (%s)%s%s: observed%s", t->tgid, t->facts.comm,
-             t->facts.title[0] ? " " : "", t->facts.title,
-             t->late ? ", attached late" : "");
+             t->facts.title[0] ? " " : "", t->facts.title, t->late ? ", attached late" : "");
 }
 
 static void on_exited(void *userdata, struct target *t)
@@ -167,7 +182,7 @@ static void on_renamed(void *userdata, uint32_t tgid)
     struct target *t = targets_find(m->targets, tgid);
 
     if (t && target_refresh(t) > 0)
-        ledger_process_update(m->ledger, &t->facts, manager_boot_ns());
+        settle_facts(m);
 }
 
 static void on_records_lost(void *userdata)
@@ -185,15 +200,14 @@ static const struct discovery_handler discovery_handler = {
 
 static void refresh_targets(struct manager *m)
 {
-    uint64_t now = manager_boot_ns();
+    bool changed = false;
 
     for (struct target *t = targets_first(m->targets); t; t = t->next) {
-        if (target_refresh(t) > 0) {
-            ledger_process_update(m->ledger, &t->facts, now);
-            store_process(m->store, &t->facts);
-        }
+        changed |= target_refresh(t) > 0;
         usage_list_read(m->usage, m->config.daemon_svm_dir, t->tgid, manager_boot_ns());
     }
+    if (changed)
+        settle_facts(m);
 }
 
 /* The driver's figures are read before the ring is drained, and fed after it. */
@@ -311,7 +325,7 @@ static int check_open_process(void *userdata, uint32_t tgid, uint32_t start_tick
     /* list[0].tgid counts the entries that follow */
     if (list[0].tgid == 4096)
         return 1;
-    if (procfs_facts(tgid, &facts) == 0 && facts.start_ticks == start_ticks)
+    if (procfs_facts(tgid, NULL, NULL, &facts) == 0 && facts.start_ticks == start_ticks)
         return 0;
     list[++list[0].tgid].tgid = tgid;
     list[list[0].tgid].start_ticks = start_ticks;

@@ -71,6 +71,19 @@ static bool on_other_bytes(void *userdata, uint16_t device, uint64_t *ret_bytes)
     return driver_usage_others(m->config.daemon_svm_dir, device, m->ledger, ret_bytes);
 }
 
+static const char *on_environment(void *userdata, uint32_t tgid, size_t *ret_bytes,
+                                  const char **ret_source)
+{
+    struct manager *m = userdata;
+    struct target *t = targets_find(m->targets, tgid);
+
+    if (!t || !t->memory->environment.read)
+        return NULL;
+    *ret_bytes = t->memory->environment.bytes;
+    *ret_source = t->memory->environment.live ? "live" : "exec";
+    return t->memory->environment.text;
+}
+
 static void context_init(struct manager *m, const struct filter *f, struct view_context *c)
 {
     const struct ring_stats *s = ring_stats(m->ring);
@@ -83,6 +96,7 @@ static void context_init(struct manager *m, const struct filter *f, struct view_
         .lost_events = s->kernel.lost,
         .coverage_fn = on_coverage,
         .other_bytes_fn = on_other_bytes,
+        .environment_fn = on_environment,
         .userdata = m,
     };
     if (!f)

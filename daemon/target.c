@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 #include "log.h"
+#include "procfacts.h"
 #include "procfs.h"
+#include "ranks.h"
 
 #define MAPS_BYTES_MAX (64u << 20) /* about 500,000 mappings */
 
@@ -53,6 +55,7 @@ static struct target *target_free(struct targets *ts, struct target *t)
     if (t->pidfd >= 0)
         close(t->pidfd);
     caller_map_free(t->callers);
+    free(t->memory);
     free(t);
     return NULL;
 }
@@ -119,8 +122,11 @@ static int target_new(struct targets *ts, uint32_t tgid, struct target **ret)
 
     if (!t)
         return -ENOMEM;
+    t->memory = calloc(1, sizeof(*t->memory));
     t->pidfd = procfs_pidfd(tgid);
-    r = t->pidfd < 0 ? t->pidfd : procfs_facts(tgid, &t->facts);
+    r = t->pidfd < 0 ? t->pidfd
+        : t->memory  ? procfs_facts(tgid, t->memory, NULL, &t->told)
+                     : -ENOMEM;
     /* alive after the reading: the facts are of the process that the pidfd pins */
     if (r == 0 && !procfs_alive(t->pidfd))
         r = -ESRCH;
@@ -131,6 +137,8 @@ static int target_new(struct targets *ts, uint32_t tgid, struct target **ret)
         return r;
     }
     t->tgid = tgid;
+    t->facts = t->told;
+    t->facts_changed = true;
     t->first_seen_ns = boot_now_ns();
     t->next = ts->first;
     ts->first = t;
@@ -256,19 +264,108 @@ int targets_scan_all(struct targets *ts)
     return r < 0 ? r : (int)ts->count;
 }
 
+/* A process that was adopted keeps the family that it came from: its place has not changed. */
+static void family_keep(const struct target *t, struct process_facts *facts)
+{
+    if (facts->parent_tgid == t->told.parent_tgid && !t->told.orphan)
+        return;
+    facts->orphan = true;
+    if (facts->role != t->told.role || facts->role != TITLE_WORKER)
+        return;
+    facts->engine_tgid = t->told.engine_tgid;
+    facts->server_tgid = t->told.server_tgid;
+    facts->replica = t->told.replica;
+}
+
 int target_refresh(struct target *t)
 {
     struct process_facts facts;
-    int r = procfs_facts(t->tgid, &facts);
+    int r = procfs_facts(t->tgid, t->memory, &t->told, &facts);
 
     if (r < 0)
         return r;
     if (!procfs_alive(t->pidfd))
         return -ESRCH;
-    if (memcmp(&facts, &t->facts, sizeof(facts)) == 0)
+    family_keep(t, &facts);
+    if (memcmp(&facts, &t->told, sizeof(facts)) == 0)
         return 0;
-    t->facts = facts;
+    t->told = facts;
     return 1;
+}
+
+static void member_fill(const struct target *t, struct rank_member *m)
+{
+    title_parse(t->told.title, &m->title);
+    m->replica = t->told.replica;
+    m->engine_tgid = t->told.engine_tgid;
+    m->server_tgid = t->told.server_tgid;
+}
+
+/* What a process tells, and what its siblings add. A place in the server that was decided once
+ * stays decided when siblings end, as long as the title is the same. */
+static struct process_facts facts_settled(const struct target *t, const struct rank_member *m)
+{
+    struct process_facts f = t->told;
+    bool same_title = strcmp(t->facts.title, f.title) == 0;
+    bool by_title = strcmp(f.rank_source, "title") == 0;
+
+    if (f.role == TITLE_ENGINE && t->has_workers && by_title) {
+        f.rank = -1; /* the ranks are its workers */
+        f.rank_inferred = false;
+        f.rank_source[0] = '\0';
+    }
+    if (f.role != TITLE_WORKER)
+        return f;
+    if (m->rank >= 0 && (f.rank < 0 || (by_title && f.rank_inferred))) {
+        f.rank = m->rank;
+        f.rank_inferred = true;
+        snprintf(f.rank_source, sizeof(f.rank_source), "title");
+    }
+    if (m->ambiguous && by_title)
+        f.rank_inferred = true;
+    if (f.world_size < 0)
+        f.world_size = m->world_size;
+    f.server_rank = m->server_rank;
+    f.server_size = m->server_size;
+    if (!same_title)
+        return f;
+    if (f.rank < 0) {
+        f.rank = t->facts.rank;
+        f.rank_inferred = t->facts.rank_inferred;
+        memcpy(f.rank_source, t->facts.rank_source, sizeof(f.rank_source));
+    }
+    if (f.world_size < t->facts.world_size)
+        f.world_size = t->facts.world_size;
+    if (f.server_size < t->facts.server_size) {
+        f.server_rank = t->facts.server_rank;
+        f.server_size = t->facts.server_size;
+    }
+    return f;
+}
+
+void targets_settle(struct targets *ts)
+{
+    struct rank_member *members = calloc(ts->count + 1, sizeof(*members));
+    _cleanup_free_ struct rank_member *owned = members;
+    size_t n = 0;
+
+    if (!members)
+        return;
+    for (struct target *t = ts->first; t; t = t->next) {
+        struct target *parent = targets_find(ts, t->told.parent_tgid);
+        if (parent && t->told.role == TITLE_WORKER)
+            parent->has_workers = true;
+        member_fill(t, &members[n++]);
+    }
+    ranks_decide(members, n);
+    n = 0;
+    for (struct target *t = ts->first; t; t = t->next) {
+        struct process_facts settled = facts_settled(t, &members[n++]);
+        if (memcmp(&settled, &t->facts, sizeof(settled)) == 0)
+            continue;
+        t->facts = settled;
+        t->facts_changed = true;
+    }
 }
 
 const char *target_caller(struct target *t, uint64_t address)

@@ -16,13 +16,18 @@
 #include "attach.h"
 #include "cleanup.h"
 #include "ledger.h"
+#include "procfs.h"
 #include "procmaps.h"
 
 #define TARGET_FILES_MAX 32
 
 struct target {
     uint32_t tgid;
-    struct process_facts facts;
+    struct process_facts facts; /* what the process tells, and what its siblings tell about it */
+    struct process_facts told;  /* what it tells by itself */
+    bool facts_changed;         /* since somebody cleared this */
+    bool has_workers;           /* an engine: its device memory is in its children */
+    struct procfs_memory *memory;
     int pidfd;
     sd_event_source *exit_source;
     struct caller_map *callers;
@@ -68,9 +73,12 @@ struct target *targets_find(struct targets *ts, uint32_t tgid);
 struct target *targets_first(struct targets *ts); /* then ->next */
 size_t targets_count(const struct targets *ts);
 
-/* Reads who it is again (title and environment change). Returns 1 changed, 0 not, negative errno.
- */
+/* Reads who it is again (title, environment and parent change). Returns 1 changed, 0 not, negative
+ * errno. targets_settle() has to follow. */
 int target_refresh(struct target *t);
+/* Brings the facts of all targets up to date with each other: ranks that titles of siblings decide,
+ * engines whose workers hold the memory. Sets facts_changed. Cost: see ranks_decide(). */
+void targets_settle(struct targets *ts);
 /* Name of the library that a return address is in; reads the mappings again when they changed. */
 const char *target_caller(struct target *t, uint64_t address);
 /* "blocks", "physical" or "none", and why not more (NULL: it is all). */

@@ -25,19 +25,39 @@
 
 struct ledger;
 
+#define PROCESS_GROUPS 6 /* GROUP_COUNT of procfacts.h */
+
 /* What a process is; strings are copied. Filled by the daemon from /proc, by tests by hand. */
 struct process_facts {
     uint32_t tgid;
     uint32_t start_ticks;
     uint64_t start_time_ns; /* wall clock */
     char comm[16];
-    char title[256];              /* cmdline, blanks for NULs */
-    char container[72];           /* id from cgroup, empty on the host */
-    int32_t rank;                 /* -1 unknown */
-    int32_t world_size;           /* -1 unknown */
-    char rank_source[16];         /* hccl, title, environ, cmdline; empty unknown */
-    uint16_t visible_devices[64]; /* user device i -> driver logical device */
-    uint16_t visible_count;       /* 0: identity */
+    char title[256];               /* cmdline, blanks for NULs */
+    char container[72];            /* id from cgroup, empty on the host */
+    int32_t rank;                  /* in its world, -1 unknown */
+    int32_t world_size;            /* -1 unknown */
+    char rank_source[16];          /* hccl, process_group, title, environ, cmdline; empty unknown */
+    bool rank_inferred;            /* it follows from a usual meaning or from siblings' titles */
+    bool rank_conflict;            /* the title says another rank than the communicators */
+    int32_t replica;               /* dense data-parallel replica (a world of its own), -1 none */
+    int32_t server_rank;           /* among all workers of the server, -1 undecided */
+    int32_t server_size;           /* -1 undecided */
+    int32_t local_rank;            /* -1 unknown */
+    int32_t group[PROCESS_GROUPS]; /* index in DP, PP, PCP, TP, DCP, EP; -1 not in the title */
+    uint8_t role;                  /* enum title_kind */
+    char state;                    /* of /proc/PID/stat; 'Z' zombie; 0 unknown */
+    bool orphan;                   /* its parent is gone and it lives on */
+    uint32_t parent_tgid;          /* 0 unknown */
+    uint32_t engine_tgid;          /* the engine whose child it is (or was), 0 none */
+    uint32_t server_tgid;          /* what the engines of its server are children of, 0 none */
+    uint32_t ns_tgid;              /* in its own pid namespace, 0 unknown */
+    uint32_t uid;                  /* UINT32_MAX unknown */
+    char user[33];                 /* name of uid on the host, empty none */
+    char runtime[12];              /* docker, containerd, cri-o, podman; empty not told */
+    char pod_uid[37];              /* empty no pod */
+    uint16_t visible_devices[64];  /* user device i -> driver logical device */
+    uint16_t visible_count;        /* 0: identity */
 };
 
 /* Levels of entries and totals; "never add across levels". */
@@ -155,9 +175,13 @@ int ledger_new(const struct ledger_config *config, struct ledger **ret);
 struct ledger *ledger_free(struct ledger *l);
 DEFINE_CLEANUP(struct ledger *, ledger_free)
 
+/* Facts of a process of which nothing is known: every number that may be unknown says so. */
+void process_facts_init(struct process_facts *ret, uint32_t tgid);
+
 /* Adds or refreshes a process. A later start_ticks under the same tgid ends the old process first
  * (pid reuse), an earlier one is ignored. start_ticks 0 on either side matches anything. A rank
- * that a communicator named is kept. Returns 0; -ENOMEM; -ENOSPC: max_processes, all alive. */
+ * that a communicator named is kept, unless the facts know of a larger world than it has: then it
+ * numbers a group and not the world. Returns 0; -ENOMEM; -ENOSPC: max_processes, all alive. */
 int ledger_process_update(struct ledger *l, const struct process_facts *facts, uint64_t now_ns);
 
 /* The process is gone: everything it held is free, its entry stays as "exited" with its last state

@@ -141,7 +141,14 @@ struct process {
     uint64_t orphan_serial;
     uint64_t unmatched_count;    /* frees of unknown device memory */
     uint64_t unmatched_torch_ns; /* the newest one that torch_npu made */
-    int32_t comm_world;          /* largest communicator that named the rank, -1 none */
+    int32_t comm_world; /* largest communicator that named a rank, 0 size unknown, -1 none */
+    int32_t comm_rank;
+    const char *comm_source; /* "hccl", "process_group" */
+    struct {                 /* what the facts said, without communicators */
+        int32_t rank, world_size;
+        char source[16];
+        bool inferred;
+    } told;
     uint64_t object_count[NM_EVENT_KIND_COUNT]; /* live contexts, streams ... by creating kind */
 };
 
@@ -186,6 +193,8 @@ struct process *process_find(const struct ledger *l, uint32_t tgid);
 int process_for_key(struct ledger *l, uint32_t tgid, uint32_t start_ticks, uint64_t now_ns,
                     struct process **ret);
 struct process *process_free(struct ledger *l, struct process *p);
+/* A communicator of that many ranks (0 unknown) has this process at that rank. */
+void process_comm_rank(struct process *p, int32_t rank, int32_t world, const char *source);
 /* Driver logical id of a device as the process counts it, DEVICE_NONE if it cannot see it. */
 uint16_t process_logical_device(const struct process *p, uint64_t user_device);
 /* The way back; DEVICE_NONE if the process does not see that device. */

@@ -97,11 +97,10 @@ static int process_add(struct ledger *l, uint32_t tgid, uint32_t start_ticks, st
         return -ENOMEM;
     }
     ledger_memory(l, sizeof(*p));
-    p->pub.facts.tgid = tgid;
+    process_facts_init(&p->pub.facts, tgid);
     p->pub.facts.start_ticks = start_ticks;
-    p->pub.facts.rank = p->pub.facts.world_size = -1;
     p->pub.alive = true;
-    p->comm_world = -1;
+    p->comm_world = p->told.rank = p->told.world_size = -1;
     map_init(&p->entries, sizeof(struct entry), ENTRY_CHUNK_SHIFT, &l->stats.memory_bytes);
     map_init(&p->rows, sizeof(struct row), ROW_CHUNK_SHIFT, &l->stats.memory_bytes);
     ((struct tgid_slot *)map_at(&l->by_tgid, number))->process = p;
@@ -187,25 +186,71 @@ int process_for_key(struct ledger *l, uint32_t tgid, uint32_t start_ticks, uint6
     return process_identify(l, tgid, start_ticks, now_ns, NULL, ret);
 }
 
-/* Copies the facts, but keeps a rank that a communicator has named. */
+void process_facts_init(struct process_facts *ret, uint32_t tgid)
+{
+    *ret = (struct process_facts){
+        .tgid = tgid,
+        .rank = -1,
+        .world_size = -1,
+        .replica = -1,
+        .server_rank = -1,
+        .server_size = -1,
+        .local_rank = -1,
+        .group = {-1, -1, -1, -1, -1, -1},
+        .uid = UINT32_MAX,
+    };
+}
+
+/*
+ * Whose word about the rank counts. A communicator is the process's own act and wins over titles
+ * and environment, unless it is smaller than the world that those know: then it numbers a group.
+ */
+static void rank_settle(struct process *p)
+{
+    struct process_facts *f = &p->pub.facts;
+    bool comm = p->comm_world >= 0 &&
+                (p->told.rank < 0 || p->told.world_size <= p->comm_world || p->comm_world == 0);
+    f->rank = comm ? p->comm_rank : p->told.rank;
+    f->world_size = p->told.world_size;
+    if (comm && p->comm_world > 0)
+        f->world_size = p->comm_world;
+    f->rank_inferred = !comm && p->told.inferred;
+    f->rank_conflict = comm && p->told.rank >= 0 && p->told.rank != p->comm_rank;
+    snprintf(f->rank_source, sizeof(f->rank_source), "%s", comm ? p->comm_source : p->told.source);
+}
+
+void process_comm_rank(struct process *p, int32_t rank, int32_t world, const char *source)
+{
+    /* Sub-communicators number their own ranks: the largest world seen is the process's. */
+    if (world <= p->comm_world)
+        return;
+    p->comm_world = world;
+    p->comm_rank = rank;
+    p->comm_source = source;
+    rank_settle(p);
+}
+
 static void facts_copy(struct process *p, const struct process_facts *facts)
 {
-    struct process_facts old = p->pub.facts;
-    p->pub.facts = *facts;
     struct process_facts *now = &p->pub.facts;
+    uint32_t start_ticks = now->start_ticks;
+    *now = *facts;
     if (!now->start_ticks)
-        now->start_ticks = old.start_ticks;
+        now->start_ticks = start_ticks;
     now->comm[sizeof(now->comm) - 1] = '\0';
     now->title[sizeof(now->title) - 1] = '\0';
     now->container[sizeof(now->container) - 1] = '\0';
     now->rank_source[sizeof(now->rank_source) - 1] = '\0';
+    now->user[sizeof(now->user) - 1] = '\0';
+    now->runtime[sizeof(now->runtime) - 1] = '\0';
+    now->pod_uid[sizeof(now->pod_uid) - 1] = '\0';
     if (now->visible_count > sizeof(now->visible_devices) / sizeof(now->visible_devices[0]))
         now->visible_count = sizeof(now->visible_devices) / sizeof(now->visible_devices[0]);
-    if (p->comm_world >= 0 && strcmp(old.rank_source, "hccl") == 0) {
-        now->rank = old.rank;
-        now->world_size = old.world_size;
-        memcpy(now->rank_source, old.rank_source, sizeof(now->rank_source));
-    }
+    p->told.rank = now->rank;
+    p->told.world_size = now->world_size;
+    p->told.inferred = now->rank_inferred;
+    memcpy(p->told.source, now->rank_source, sizeof(p->told.source));
+    rank_settle(p);
 }
 
 int ledger_process_update(struct ledger *l, const struct process_facts *facts, uint64_t now_ns)

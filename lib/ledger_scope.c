@@ -103,17 +103,10 @@ int scope_destroy(struct ledger *l, struct process *p, const struct nm_event *ev
 int scope_comm_init(struct ledger *l, struct process *p, const struct nm_event *event)
 {
     uint32_t rank = (uint32_t)event->call.flags, world = (uint32_t)(event->call.flags >> 32);
-    struct process_facts *facts = &p->pub.facts;
     if (rank >= WORLD_LIMIT || world > WORLD_LIMIT || (world && rank >= world))
         return -EBADMSG;
     p->object_count[event->kind]++;
-    /* Sub-communicators number their own ranks: the largest world seen is the process's. */
-    if ((int32_t)world > p->comm_world) {
-        p->comm_world = (int32_t)world;
-        facts->rank = (int32_t)rank;
-        facts->world_size = world ? (int32_t)world : -1;
-        snprintf(facts->rank_source, sizeof(facts->rank_source), "hccl");
-    }
+    process_comm_rank(p, (int32_t)rank, (int32_t)world, "hccl");
     ledger_notify(l, NOTICE_COMM, p, event, event->time_ns);
     return 0;
 }

@@ -54,6 +54,10 @@ struct view_context {
     /* Device memory of processes that the ledger does not have, as the driver counts it; false
      * unknown. May be NULL: there is no such process. */
     bool (*other_bytes_fn)(void *userdata, uint16_t device, uint64_t *ret_bytes);
+    /* The variables of schema/tunings.def that a process has set, as NUL-ended NAME=value; NULL not
+     * known. *ret_source: "live" or "exec". May be NULL: not known. */
+    const char *(*environment_fn)(void *userdata, uint32_t tgid, size_t *ret_bytes,
+                                  const char **ret_source);
     void *userdata;
 };
 
@@ -97,8 +101,8 @@ struct view_status_input {
     size_t probe_count;
     const struct view_target *targets;
     size_t target_count;
-    const struct nm_cpu_counters *counters;  /* summed over CPUs; NULL: not known */
-    uint64_t store_bytes, store_oldest_ns; /* UINT64_MAX: no store, or empty */
+    const struct nm_cpu_counters *counters; /* summed over CPUs; NULL: not known */
+    uint64_t store_bytes, store_oldest_ns;  /* UINT64_MAX: no store, or empty */
 };
 
 /* status: daemon, kernel, probes[], targets[], events, store. Filters apply to targets. */

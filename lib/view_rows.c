@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "procfacts.h"
 #include "view_rows.h"
 
 const char view_reason_no_pool[] =
@@ -229,7 +230,21 @@ static int on_process(void *userdata, const struct ledger_process *process)
             view_filter_process(c, &rows[i].facts) && view_filter_device(c, rows[i].device);
     }
     largest->main = true;
+    for (size_t i = 0; i < count; i++)
+        rows[i].main_device = largest->device;
     return 0;
+}
+
+/* A row beside the main one is foreign when its device is the main device of another process: a
+ * context that belongs to another rank's card. */
+static void foreign_mark(struct view_rows *rows)
+{
+    for (size_t i = 0; i < rows->count; i++) {
+        struct view_row *row = &rows->items[i];
+        for (size_t k = 0; k < rows->count && !row->main && !row->foreign; k++)
+            row->foreign = rows->items[k].main && rows->items[k].device == row->device &&
+                           rows->items[k].facts.tgid != row->facts.tgid;
+    }
 }
 
 int view_rows_collect(const struct ledger *l, const struct view_context *c, struct view_rows *ret)
@@ -242,6 +257,7 @@ int view_rows_collect(const struct ledger *l, const struct view_context *c, stru
         view_rows_done(&rows);
         return r;
     }
+    foreign_mark(&rows);
     *ret = rows;
     return 0;
 }
@@ -292,6 +308,46 @@ static int physical_device(const struct view_context *c, const struct view_row *
     return row->facts.container[0] ? -1 : row->device;
 }
 
+static const char *state_name(const struct view_row *row)
+{
+    if (!row->alive)
+        return "exited";
+    if (row->facts.state == 'Z' || row->facts.state == 'X')
+        return "zombie";
+    return row->facts.orphan ? "orphan" : "running";
+}
+
+/* The tunings of the process, "environment": null where its environment cannot be read. */
+static void write_environment(const struct view_context *c, uint32_t tgid, struct json *j)
+{
+    const char *text = NULL, *end, *source = NULL;
+    size_t bytes = 0;
+
+    if (c->environment_fn)
+        text = c->environment_fn(c->userdata, tgid, &bytes, &source);
+    json_key(j, "environment");
+    if (!text) {
+        json_null(j);
+        json_kstr(j, "environment_source", NULL);
+        return;
+    }
+    json_object(j);
+    end = text + bytes;
+    while (text < end) {
+        const char *equals = memchr(text, '=', (size_t)(end - text));
+        size_t length = strnlen(text, (size_t)(end - text));
+        char name[64];
+        if (equals && equals < text + length && (size_t)(equals - text) < sizeof(name)) {
+            snprintf(name, sizeof(name), "%.*s", (int)(equals - text), text);
+            json_key(j, name);
+            json_strn(j, equals + 1, length - (size_t)(equals - text) - 1);
+        }
+        text += length + 1;
+    }
+    json_end(j);
+    json_kstr(j, "environment_source", source);
+}
+
 static void write_identity(const struct view_context *c, const struct view_row *row, struct json *j)
 {
     const struct process_facts *f = &row->facts;
@@ -303,15 +359,36 @@ static void write_identity(const struct view_context *c, const struct view_row *
     json_strn(j, f->comm, strnlen(f->comm, sizeof(f->comm)));
     json_key(j, "title");
     json_strn(j, f->title, strnlen(f->title, sizeof(f->title)));
-    json_kstr(j, "state", row->alive ? "running" : "exited");
+    json_kstr(j, "state", state_name(row));
     view_int_or_null(j, "rank", f->rank >= 0, f->rank);
     text_or_null(j, "rank_source", f->rank_source);
+    json_kbool(j, "rank_inferred", f->rank >= 0 && f->rank_inferred);
+    json_kbool(j, "rank_conflict", f->rank_conflict);
     view_int_or_null(j, "world_size", f->world_size >= 0, f->world_size);
+    view_int_or_null(j, "replica", f->replica >= 0, f->replica);
+    view_int_or_null(j, "server_rank", f->server_rank >= 0, f->server_rank);
+    view_int_or_null(j, "server_size", f->server_size >= 0, f->server_size);
+    view_int_or_null(j, "local_rank", f->local_rank >= 0, f->local_rank);
+    json_kobject(j, "groups");
+    for (int g = 0; g < GROUP_COUNT; g++)
+        if (f->group[g] >= 0)
+            json_ki64(j, title_group_name((enum title_group)g), f->group[g]);
+    json_end(j);
     view_int_or_null(j, "device", row->device != VIEW_NO_DEVICE, row->device);
     view_int_or_null(j, "physical_device", physical >= 0, physical);
     view_int_or_null(j, "visible_device", row->visible_device >= 0, row->visible_device);
     json_kbool(j, "main", row->main);
+    json_kbool(j, "foreign", row->foreign);
+    view_int_or_null(j, "main_device", row->main_device != VIEW_NO_DEVICE, row->main_device);
     text_or_null(j, "container", f->container);
+    text_or_null(j, "container_runtime", f->runtime);
+    text_or_null(j, "pod_uid", f->pod_uid);
+    view_int_or_null(j, "namespace_tgid", f->ns_tgid != 0, f->ns_tgid);
+    view_int_or_null(j, "parent_tgid", f->parent_tgid != 0, f->parent_tgid);
+    view_int_or_null(j, "engine_tgid", f->engine_tgid != 0, f->engine_tgid);
+    view_int_or_null(j, "uid", f->uid != UINT32_MAX, f->uid);
+    text_or_null(j, "user", f->user);
+    write_environment(c, f->tgid, j);
 }
 
 void view_row_write(const struct view_context *c, const struct view_row *row, struct json *j)

@@ -25,6 +25,8 @@ struct view_row {
     int device;          /* driver logical id, VIEW_NO_DEVICE: none known yet */
     int visible_device;  /* the process's own number of it, -1 unknown */
     bool main;           /* the row of the process with the most memory: host memory stands here */
+    bool foreign;        /* a context on another process's main device */
+    int main_device;     /* device of the main row, VIEW_NO_DEVICE */
     bool selected;       /* passes the filters */
     bool has_use;        /* `use` is filled: the driver level was seen or asked */
     bool physical_known; /* false: late attach and the driver gives no figure */

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * environ.c - see environ.h.
+ *
+ * Bounds: BYTES_MAX are read of a process's memory, ENTRIES_MAX variables looked at, VALUE_MAX
+ * bytes of one kept.
+ */
+#include "environ.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "elf_image.h"
+#include "procfs.h"
+#include "procmaps.h"
+
+#define BYTES_MAX (10u << 20)
+#define ENTRIES_MAX 65536u
+#define VALUE_MAX 1024u
+#define WINDOW_BYTES 16384u
+#define MAPS_BYTES_MAX (64u << 20)
+#define LIBRARY_BYTES_MAX ((off_t)256 << 20)
+
+static const char *const names[] = {
+#define NM_TUNING(name) name,
+#define NM_IDENTITY(name) name,
+#include "tunings.def"
+#undef NM_TUNING
+#undef NM_IDENTITY
+};
+
+static bool is_wanted(const char *entry, size_t bytes)
+{
+    const char *equals = memchr(entry, '=', bytes);
+
+    for (size_t i = 0; equals && i < ARRAY_SIZE(names); i++)
+        if (strlen(names[i]) == (size_t)(equals - entry) &&
+            memcmp(names[i], entry, strlen(names[i])) == 0)
+            return true;
+    return false;
+}
+
+/* getenv() answers with the first of a name: later ones are kept behind it and never looked at. */
+static void entry_keep(struct environ_text *t, const char *entry, size_t bytes)
+{
+    if (!is_wanted(entry, bytes) || t->bytes + bytes + 1 > sizeof(t->text))
+        return;
+    memcpy(t->text + t->bytes, entry, bytes);
+    t->bytes += bytes;
+    t->text[t->bytes++] = '\0';
+}
+
+/* --- the live environment --- */
+
+static bool is_libc(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+
+    return strncmp(name, "libc.so", 7) == 0 || strncmp(name, "libc-2.", 7) == 0 ||
+           strncmp(name, "ld-musl-", 8) == 0 || strncmp(name, "libc.musl-", 10) == 0;
+}
+
+/* Address of the variable in an image that is mapped with file offset `offset` at `start`; 0 none.
+ */
+static uint64_t symbol_address(const struct elf_image *e, const struct maps_entry *entry)
+{
+    struct elf_symbol symbol;
+
+    if (elf_image_dynamic(e, "environ", &symbol) < 0 &&
+        elf_image_dynamic(e, "__environ", &symbol) < 0)
+        return 0;
+    for (unsigned i = 0; i < e->segment_count; i++) {
+        const struct elf_segment *s = &e->segments[i];
+        uint64_t page = s->offset & ~(uint64_t)4095;
+        if (entry->offset < page || entry->offset >= s->offset + s->file_bytes)
+            continue;
+        /* where the file's offset is linked to, against where it is */
+        return entry->start - (s->vaddr - s->offset + entry->offset) + symbol.vaddr;
+    }
+    return 0;
+}
+
+static uint64_t file_address(uint32_t tgid, const struct maps_entry *entry)
+{
+    _cleanup_close_ int fd = procfs_open_mapping(tgid, entry);
+    _cleanup_free_ struct elf_image *e = calloc(1, sizeof(*e));
+    uint64_t address = 0;
+    struct stat st;
+    void *data;
+
+    if (fd < 0 || !e || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size <= 0 ||
+        st.st_size > LIBRARY_BYTES_MAX)
+        return 0;
+    data = mmap(NULL, st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (data == MAP_FAILED)
+        return 0;
+    if (elf_image_init(e, data, st.st_size, NULL) == 0 && e->machine == ELF_MACHINE_HOST)
+        address = symbol_address(e, entry);
+    munmap(data, st.st_size);
+    return address;
+}
+
+static void place_find(uint32_t tgid, struct environ_place *place)
+{
+    struct maps_reader *reader = malloc(sizeof(*reader));
+    _cleanup_free_ struct maps_reader *owned = reader;
+    _cleanup_free_ char *text = NULL;
+    uint64_t libc_inode = 0, libc_address = 0;
+    char exe[MAPS_PATH_MAX] = "";
+    struct maps_entry entry;
+    ssize_t n = procfs_read(tgid, "maps", MAPS_BYTES_MAX, &text);
+
+    place->looked = true;
+    if (n < 0 || !reader)
+        return;
+    procfs_exe(tgid, exe, sizeof(exe));
+    maps_reader_init(reader, text, n);
+    while (!place->address && maps_next(reader, &entry) > 0) {
+        if (!entry.inode)
+            continue;
+        if (exe[0] && strcmp(entry.path, exe) == 0) {
+            /* the executable's own copy is the one that counts where it has one */
+            place->address = file_address(tgid, &entry);
+            exe[0] = '\0';
+        } else if (!libc_inode && is_libc(entry.path)) {
+            libc_inode = entry.inode;
+            libc_address = file_address(tgid, &entry);
+        }
+    }
+    if (!place->address)
+        place->address = libc_address;
+}
+
+/* A window over the process's memory: strings lie side by side. */
+struct window {
+    int fd;
+    uint64_t start;
+    size_t bytes;
+    uint64_t budget;
+    char data[WINDOW_BYTES];
+};
+
+/* The text at an address, at most VALUE_MAX bytes of it; NULL unreadable or the budget is spent. */
+static const char *window_text(struct window *w, uint64_t address, size_t *ret_bytes)
+{
+    uint64_t into = address - w->start;
+
+    if (address < w->start || into >= w->bytes ||
+        (w->bytes - into < VALUE_MAX && !memchr(w->data + into, '\0', w->bytes - into))) {
+        ssize_t n;
+        if (w->budget < sizeof(w->data))
+            return NULL;
+        w->budget -= sizeof(w->data);
+        w->bytes = 0;
+        n = pread(w->fd, w->data, sizeof(w->data), (off_t)address);
+        if (n <= 0)
+            return NULL;
+        w->start = address;
+        w->bytes = n;
+        into = 0;
+    }
+    *ret_bytes = strnlen(w->data + into, w->bytes - into < VALUE_MAX ? w->bytes - into : VALUE_MAX);
+    return w->data + into;
+}
+
+static int live_read(uint32_t tgid, const struct environ_place *place, struct environ_text *ret)
+{
+    _cleanup_free_ struct window *w = calloc(1, sizeof(*w));
+    uint64_t array = 0, pointers[512];
+    char path[64];
+
+    if (!w)
+        return -ENOMEM;
+    snprintf(path, sizeof(path), "/proc/%u/mem", tgid);
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    w->fd = fd;
+    w->budget = BYTES_MAX;
+    if (pread(fd, &array, sizeof(array), (off_t)place->address) != sizeof(array) || !array)
+        return -ENODATA; /* before the C library has begun, or cleared */
+    for (unsigned entry = 0; entry < ENTRIES_MAX;) {
+        ssize_t n =
+            pread(fd, pointers, sizeof(pointers), (off_t)(array + entry * sizeof(uint64_t)));
+        size_t count = n > 0 ? (size_t)n / sizeof(pointers[0]) : 0;
+        if (!count)
+            return entry ? 0 : -ENODATA;
+        for (size_t i = 0; i < count; i++, entry++) {
+            size_t bytes = 0;
+            const char *text;
+            if (!pointers[i])
+                return 0;
+            text = window_text(w, pointers[i], &bytes);
+            if (text && bytes < VALUE_MAX)
+                entry_keep(ret, text, bytes);
+        }
+    }
+    return 0;
+}
+
+/* --- the environment given at exec --- */
+
+/* setproctitle leaves a title and NULs there: no first entry with a name before '='. */
+static bool is_intact(const char *text, size_t bytes)
+{
+    size_t first = strnlen(text, bytes);
+    const char *equals = memchr(text, '=', first);
+
+    if (!equals || equals == text)
+        return false;
+    for (const char *p = text; p < equals; p++)
+        if (*p == ' ' || *p == ':')
+            return false;
+    return true;
+}
+
+static int exec_read(uint32_t tgid, struct environ_text *ret)
+{
+    _cleanup_free_ char *text = NULL;
+    ssize_t n = procfs_read_some(tgid, "environ", BYTES_MAX, &text);
+
+    if (n <= 0)
+        return n < 0 ? n : -ENODATA;
+    if (!is_intact(text, n))
+        return -ENODATA;
+    for (size_t at = 0; at < (size_t)n;) {
+        size_t bytes = strnlen(text + at, n - at);
+        if (bytes < VALUE_MAX)
+            entry_keep(ret, text + at, bytes);
+        at += bytes + 1;
+    }
+    return 0;
+}
+
+int environ_read(uint32_t tgid, struct environ_place *place, struct environ_text *ret)
+{
+    int r = -ENODATA;
+
+    if (!place->looked)
+        place_find(tgid, place);
+    memset(ret, 0, sizeof(*ret));
+    if (place->address)
+        r = live_read(tgid, place, ret);
+    ret->live = r == 0;
+    if (r < 0) {
+        ret->bytes = 0;
+        r = exec_read(tgid, ret);
+    }
+    ret->read = r == 0;
+    return r;
+}
