@@ -25,7 +25,6 @@ BUILD = None  # set by run.py
 # Kernels before 6.6 style: attaching waits for the detaching of others, so one test at a time.
 PERF = threading.Lock()
 
-MODULE_APP = 33
 DAEMON_STOP_S = 90  # bound for perf links, which the kernel takes 0.1 s each to close
 
 

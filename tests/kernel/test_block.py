@@ -18,10 +18,10 @@ def tensor(size, stream=0, d=0):
 def untensor(block):
     call("npusim_torch_free", block)
 def size_of(block):
-    f = find("_ZN7c10_npu20NPUCachingAllocator12GetBlockSizeEPKv"); f.restype = ctypes.c_uint64
+    f = find("_ZN7c10_npu19NPUCachingAllocator12GetBlockSizeEPKv"); f.restype = ctypes.c_uint64
     return f(ctypes.c_uint64(block))
 def pointer_of(block):
-    f = find("_ZN7c10_npu20NPUCachingAllocator11GetBlockPtrEPKv"); f.restype = ctypes.c_uint64
+    f = find("_ZN7c10_npu19NPUCachingAllocator11GetBlockPtrEPKv"); f.restype = ctypes.c_uint64
     return f(ctypes.c_uint64(block))
 live = {}
 def churn(seed, steps):
@@ -29,7 +29,6 @@ def churn(seed, steps):
     r = random.Random(seed)
     for i in range(steps):
         if live and r.random() < 0.45:
-            untensor(live.popitem()[0] if r.random() < 0.3 else live.pop(r.choice(list(live))) and 0 or 0) if False else None
             k = r.choice(list(live)); del live[k]; untensor(k)
         else:
             b = tensor(r.choice([100, 512, 5000, 300000, (1 << 20) - 32, 1 << 20, 3 << 20, 12 << 20]), r.choice([0, 1, 2]))
@@ -39,8 +38,7 @@ def churn(seed, steps):
 
 def torch_agent(scratch, variant="stripped", late=False):
     directory = os.path.dirname(program(f"sim/torch-{variant}/libtorch_npu.so"))
-    agent = scratch.agent("8.1", libs=("libascendcl.so", os.path.join(directory, "libnpu_profiler.so"),
-                                       os.path.join(directory, "libtorch_npu.so")), log=False)
+    agent = scratch.agent("8.1", libs=("libascendcl.so", os.path.join(directory, "libtorch_npu.so")), log=False)
     agent(PREPARE)
     return agent
 
@@ -64,10 +62,10 @@ def test_totals(scratch, variant, detail):
         row = totals_equal(daemon, agent, f"step {step}")
         live = agent("out = [(pointer_of(b), s) for b, s in live.items()] + [(pointer_of(first), size_of(first))]")
         expected = {address: size for address, size in live if detail == "all" or size >= MIB}
-        got = {hal_address(b): b["size_bytes"] for b in daemon.blocks(agent.pid, "block")}
+        got = {hal_address(b): b["size_bytes"] for b in daemon.blocks(agent.pid, "allocated")}
         equal(got, expected, f"step {step}: live blocks")
         small = sum(size for _, size in live) - sum(expected.values())
-        rows = {o["owner"]: o["bytes"] for o in row["owners"] if o["level"] == "block"}
+        rows = {o["owner"]: o["bytes"] for o in row["owners"] if o["level"] == "allocated"}
         equal(rows.get("PTA@small", 0), small, f"step {step}: blocks below the threshold")
         equal(sum(rows.values()), sum(size for _, size in live), f"step {step}: owners of the block level")
     agent("[untensor(b) for b in live]; live.clear(); untensor(first)")
@@ -91,7 +89,7 @@ def test_streams(scratch):
     row = totals_equal(daemon, agent, "freed, another stream uses it")
     check(row["active_bytes"] - row["allocated_bytes"] >= 4 * MIB, "nothing waits for the stream", row)
     equal([b["level"] for b in daemon.blocks(agent.pid, "pending")], ["pending"], "pending blocks")
-    agent("call('npusim_torch_stream_done', 0, 99)")
+    agent("call('npusim_torch_stream_done', 0, 99); d = tensor(700)")
     row = totals_equal(daemon, agent, "stream done")
     equal(row["active_bytes"], row["allocated_bytes"], "active and allocated at the end")
     equal(daemon.blocks(agent.pid, "pending"), [], "pending blocks at the end")
@@ -116,11 +114,11 @@ def test_late_attach(scratch):
     agent("n = tensor(5 << 20)")
     row = totals_equal(daemon, agent, "first event")
     own = agent("out = size_of(n)")
-    before = [o for o in row["owners"] if o["level"] == "block" and "before" in o["owner"]]
+    before = [o for o in row["owners"] if o["level"] == "allocated" and "before" in o["owner"]]
     equal(sum(o["bytes"] for o in before), row["allocated_bytes"] - own, "before attach at the block level")
     agent("[untensor(b) for b in live]; live.clear()")
     row = totals_equal(daemon, agent, "old blocks freed")
-    before = [o for o in row["owners"] if o["level"] == "block" and "before" in o["owner"]]
+    before = [o for o in row["owners"] if o["level"] == "allocated" and "before" in o["owner"]]
     equal(sum(o["bytes"] for o in before), 0, "before attach after all old blocks were freed")
 
 
@@ -138,10 +136,10 @@ def test_detail_changes(scratch):
         daemon.process.send_signal(signal.SIGHUP)
         wait_for(lambda: daemon.text().count("read again") > n, 5, "SIGHUP is obeyed")
     agent("a = tensor(1000)")
-    equal(daemon.blocks(agent.pid, "block"), [], "small blocks in detail large")
+    equal(daemon.blocks(agent.pid, "allocated"), [], "small blocks in detail large")
     configure("all")
     agent("b = tensor(2000)")
-    equal([x["size_bytes"] for x in daemon.blocks(agent.pid, "block")], [agent("out = size_of(b)")], "small blocks in detail all")
+    equal([x["size_bytes"] for x in daemon.blocks(agent.pid, "allocated")], [agent("out = size_of(b)")], "small blocks in detail all")
     totals_equal(daemon, agent, "detail all")
     configure("large")
     agent("untensor(b); untensor(a)")

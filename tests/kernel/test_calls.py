@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One event for one fact: every row of schema/probes.def, against the simulated libraries' call log."""
-from harness import LAYOUTS, LINKS, MIB, Failure, Skip, check, equal, hal_address, probe_rows
+from harness import LAYOUTS, MIB, check, equal, hal_address, probe_rows, wait_for
 
 # symbol -> code that makes exactly one successful call of it; the dict `t` says what was asked for.
 # `a` is any earlier state of the process: each entry cleans up after itself in a later entry.
@@ -236,11 +236,20 @@ def held(daemon, tgid):
     return {hal_address(b): b["size_bytes"] for b in daemon.blocks(tgid, "physical") if b["owner"] != "CANN@RUNTIME"}
 
 
+def setup_allocations(scratch, layout="8.1"):
+    """How often halMemAlloc is called until a process has set the devices that these tests use."""
+    agent = scratch.agent(layout)
+    agent("mark()")
+    count = len([line for line in agent.calls() if line["symbol"] == "halMemAlloc"])
+    agent.end()
+    return count
+
+
 def test_retry_that_fails(scratch, layout):
     """Huge pages first, then small ones, both refused: one event, the failing calls counted."""
     daemon = scratch.daemon()
-    agent = scratch.agent(layout, device=None, fail="halMemAlloc:0:6")
-    agent("call('aclInit', None); call('aclrtSetDevice', 0)")
+    before = setup_allocations(scratch, layout)
+    agent = scratch.agent(layout, fail=",".join(f"halMemAlloc:{before + i}:6" for i in range(1, 5)))
     daemon.wait_target(agent.pid)
     events = daemon.events("--pid", str(agent.pid))
     r, group, lines = failing(agent, events, "out = malloc(30 << 20)")
@@ -260,10 +269,7 @@ test_retry_that_fails.variants = [(layout,) for layout in LAYOUTS]
 def test_retry_that_succeeds(scratch):
     """Huge pages refused, small ones given: one event of success that says so, counted once."""
     daemon = scratch.daemon()
-    agent = scratch.agent()
-    before = len([line for line in agent.calls() if line["symbol"] == "halMemAlloc"])
-    agent.end()
-    agent = scratch.agent(fail=f"halMemAlloc:{before + 1}:6")
+    agent = scratch.agent(fail=f"halMemAlloc:{setup_allocations(scratch) + 1}:6")
     daemon.wait_target(agent.pid)
     events = daemon.events("--pid", str(agent.pid))
     address, group, lines = failing(agent, events, "out = malloc(30 << 20)")
@@ -333,8 +339,8 @@ def test_calls_that_never_return(scratch, links):
     equal(got, {first: 4096, second: 8192, third: 12288}, "live blocks")
     equal(holder.ask(f"f {second}"), ["0"], "free")
     equal(len(daemon.blocks(holder.pid)), 2, "live blocks after a free")
-    # a jump is found out at the thread's next call; a thread that is gone makes none
-    equal(daemon.status()["events"]["stale_calls"] >= 1, True, "stale calls are counted")
+    # a jump is found out at the next call from further up the stack; a thread that is gone makes none
+    check(daemon.status()["events"]["stale_calls"] >= 1, "stale calls are not counted", daemon.status()["events"])
 
 
 test_calls_that_never_return.variants = [("multi",), ("perf-legacy",)]
@@ -362,8 +368,11 @@ def test_throw(scratch, links):
     equal(p.returncode, 0, "exit code of the process that throws")
     equal(output, "caught 600\n", "exceptions that were caught")
     daemon.status()
-    kinds = [e["kind"] for e in events.list]
-    equal((kinds.count("atb_context_create"), kinds.count("atb_context_destroy")), (400, 200), "context events")
+
+    def kinds():
+        names = [e["kind"] for e in events.list]
+        return names.count("atb_context_create"), names.count("atb_context_destroy")
+    wait_for(lambda: kinds() == (400, 200), 5, "context events: 400 and 200 of them")
 
 
 test_throw.variants = [("multi",), ("perf",)]

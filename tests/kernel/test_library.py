@@ -160,4 +160,3 @@ def test_no_functions(scratch):
     target = daemon.wait_target(agent.pid)
     equal(target["level"], "none", "level")
     check("no CANN library" in target["reason"], "reason", target)
-    check("cannot" not in daemon.text().split("ready")[-1] or True, "")

@@ -44,6 +44,16 @@ static void end_thread(void)
     pthread_exit(NULL);
 }
 
+/* From a frame of its own, so that the next call comes from further up the stack. */
+static __attribute__((noinline)) void deep_malloc(uint64_t size)
+{
+    volatile char room[4096];
+    void *address = NULL;
+
+    room[0] = room[sizeof(room) - 1] = 0;
+    acl_malloc(&address, size, room[0]);
+}
+
 static void *thread_malloc(void *size)
 {
     void *address = NULL;
@@ -125,7 +135,7 @@ static void obey(char command, uint64_t value)
     case 'j':
         *hook = jump_away;
         if (setjmp(away) == 0)
-            acl_malloc(&address, value, 0);
+            deep_malloc(value);
         *hook = NULL;
         printf("0\n");
         break;
