@@ -126,7 +126,12 @@ struct ledger_device_use {
         driver_bytes; /* newest figure of the driver for (process, device); UINT64_MAX unknown */
     uint64_t peak_bytes;
     uint64_t peak_ns;
+    uint64_t peak_before_attach_bytes; /* of peak_bytes */
 };
+
+/* Which moment: for AT_PEAK, that at which a device's physical bytes of the process were highest.
+ */
+enum ledger_when { LEDGER_NOW, LEDGER_AT_PEAK };
 
 struct ledger_process {
     struct process_facts facts;
@@ -231,6 +236,12 @@ int ledger_each_owner(const struct ledger *l, uint32_t tgid,
                       int (*fn)(void *, const struct ledger_owner_total *), void *userdata);
 int ledger_each_pool(const struct ledger *l, uint32_t tgid,
                      int (*fn)(void *, const struct ledger_pool *), void *userdata);
+/* The same at another moment: each device at its own. The composition of the peak is exact at the
+ * levels that events name; the sum of small blocks is that of its newest reading before. */
+int ledger_each_owner_when(const struct ledger *l, uint32_t tgid, enum ledger_when when,
+                           int (*fn)(void *, const struct ledger_owner_total *), void *userdata);
+int ledger_each_pool_when(const struct ledger *l, uint32_t tgid, enum ledger_when when,
+                          int (*fn)(void *, const struct ledger_pool *), void *userdata);
 /* tgid 0: all processes. Cost: linear in live entries. Mappings and imported memory are not shown.
  */
 int ledger_each_entry(const struct ledger *l, uint32_t tgid,

@@ -323,6 +323,7 @@ int ledger_small_totals(struct ledger *l, const struct nm_small_key *key,
     }
     if (!p || !p->pub.alive)
         return NOT_APPLIED;
+    peak_settle(p);
     struct pool *pool = pool_get(l, p, key->device, key->component);
     if (!pool)
         return -ENOMEM;

@@ -88,6 +88,7 @@ int ledger_driver_usage(struct ledger *l, uint32_t tgid, uint16_t device, uint8_
     struct process *p = process_find(l, tgid);
     if (!p || !p->pub.alive)
         return NOT_APPLIED;
+    peak_settle(p);
     struct device_use *d = device_get(l, p, device);
     struct module_use *m = d ? module_get(l, d, module) : NULL;
     if (!m)

@@ -111,6 +111,44 @@ void device_refresh(struct device_use *d, uint64_t time_ns)
     if (d->use.physical_bytes > d->use.peak_bytes) {
         d->use.peak_bytes = d->use.physical_bytes;
         d->use.peak_ns = time_ns;
+        d->use.peak_before_attach_bytes = d->use.before_attach_bytes;
+        d->epoch++;
+        d->peak_pending = true;
+    }
+}
+
+/*
+ * The composition of a peak, without a copy of all rows at each new one: a row that has not changed
+ * since the newest peak is as it was then, and one that is about to change for the first time since
+ * notes what it was. Exact, and O(1) per change.
+ */
+static void peak_note(const struct process *p, struct row *row)
+{
+    uint16_t device = (uint16_t)row->key;
+    if (row->key_b == LEVEL_BLOCK || row->key_b == LEVEL_PENDING)
+        device = process_logical_device(p, device);
+    const struct device_use *d = device_find(p, device);
+    if (!d || row->epoch == d->epoch)
+        return;
+    row->then_bytes = row->bytes;
+    row->then_count = row->count;
+    row->epoch = d->epoch;
+}
+
+void peak_settle(struct process *p)
+{
+    for (uint32_t i = 0; i < p->device_count; i++) {
+        struct device_use *d = &p->devices[i];
+        if (!d->peak_pending)
+            continue;
+        d->peak_pending = false;
+        for (uint32_t k = 0; k < p->pool_count; k++) {
+            struct pool *pool = p->pools[k];
+            if (process_logical_device(p, pool->pub.device) != d->use.device)
+                continue;
+            pool_figures(pool, &pool->then);
+            pool->then_epoch = d->epoch;
+        }
     }
 }
 
@@ -133,6 +171,7 @@ static void physical_change(struct process *p, const struct entry *e, uint16_t d
 static void sums_change(struct process *p, const struct entry *e, int sign, uint64_t time_ns)
 {
     struct row *row = row_at(p, e->row);
+    peak_note(p, row);
     if (sign > 0) {
         row->bytes += e->bytes;
         row->count++;

@@ -78,6 +78,8 @@ struct row {
     uint32_t key_b; /* level */
     uint32_t inferred;
     uint64_t bytes, count, peak_bytes;
+    uint64_t then_bytes, then_count; /* at the device's peak `epoch`, see peak_note() */
+    uint32_t epoch, zero;
 };
 
 /* What the driver and the events say of one (device, module). */
@@ -97,6 +99,8 @@ struct device_use {
     struct module_use *modules;
     uint32_t module_count;
     uint64_t explained_bytes; /* drops that block events have shown since the newest figure */
+    uint32_t epoch;           /* number of the newest peak, 0 none */
+    bool peak_pending;        /* its pools are to be noted once the event that made it is applied */
 };
 
 struct pool_change {
@@ -118,6 +122,8 @@ struct pool {
     int64_t base_bytes;          /* allocated just before the first event that anybody saw */
     int64_t unknown_freed_bytes; /* of it freed since, one by one */
     bool has_totals;
+    struct ledger_pool then; /* at the device's peak then_epoch */
+    uint32_t then_epoch;
 };
 
 struct small {
@@ -233,6 +239,8 @@ struct device_use *device_get(struct ledger *l, struct process *p, uint16_t devi
 struct device_use *device_find(const struct process *p, uint16_t device);
 struct module_use *module_get(struct ledger *l, struct device_use *d, uint8_t module);
 void device_refresh(struct device_use *d, uint64_t time_ns);
+/* To be called before anything of a process changes: notes its pools as they were at a new peak. */
+void peak_settle(struct process *p);
 uint32_t owner_intern(struct ledger *l, const char *library);
 /* Owner of a call, and the library of its caller ("" unknown; borrowed from the caller_fn). */
 struct owner_verdict owner_resolve(struct ledger *l, const struct nm_event *event, bool is_host,

@@ -154,6 +154,7 @@ static int process_identify(struct ledger *l, uint32_t tgid, uint32_t start_tick
                 p->pub.facts.start_ticks = start_ticks;
             l->last = p;
             *ret = p;
+            peak_settle(p);
             return 0;
         }
         if (ticks_before(start_ticks, p->pub.facts.start_ticks) ||

@@ -40,23 +40,46 @@ int ledger_each_device(const struct ledger *l, uint32_t tgid,
     return 0;
 }
 
-int ledger_each_pool(const struct ledger *l, uint32_t tgid,
-                     int (*fn)(void *, const struct ledger_pool *), void *userdata)
+static const struct device_use *pool_device(const struct process *p, const struct pool *pool)
+{
+    return device_find(p, process_logical_device(p, pool->pub.device));
+}
+
+/* Figures of a pool at a moment; false: there was none. */
+static bool pool_when(const struct process *p, const struct pool *pool, enum ledger_when when,
+                      struct ledger_pool *ret)
+{
+    const struct device_use *d = when == LEDGER_AT_PEAK ? pool_device(p, pool) : NULL;
+    if (!d || d->peak_pending) {
+        pool_figures(pool, ret);
+        return when == LEDGER_NOW || d;
+    }
+    *ret = pool->then;
+    return pool->then_epoch == d->epoch;
+}
+
+int ledger_each_pool_when(const struct ledger *l, uint32_t tgid, enum ledger_when when,
+                          int (*fn)(void *, const struct ledger_pool *), void *userdata)
 {
     const struct process *p = process_find(l, tgid);
     for (unsigned device = 0; p && device < POOL_DEVICE_LIMIT; device++) {
         for (unsigned component = 0; component < POOL_COMPONENTS; component++) {
             const struct pool *pool = pool_find(p, (uint16_t)device, (uint8_t)component);
             struct ledger_pool figures;
-            if (!pool)
+            if (!pool || !pool_when(p, pool, when, &figures))
                 continue;
-            pool_figures(pool, &figures);
             int r = fn(userdata, &figures);
             if (r)
                 return r;
         }
     }
     return 0;
+}
+
+int ledger_each_pool(const struct ledger *l, uint32_t tgid,
+                     int (*fn)(void *, const struct ledger_pool *), void *userdata)
+{
+    return ledger_each_pool_when(l, tgid, LEDGER_NOW, fn, userdata);
 }
 
 static int owner_compare(const void *one, const void *other)
@@ -77,33 +100,50 @@ static uint64_t small_count(const struct pool *pool)
     return count;
 }
 
-static uint32_t owners_collect(const struct process *p, struct ledger_owner_total *totals)
+/* A row that has not changed since the peak is as it was then. */
+static bool row_unchanged(const struct process *p, const struct row *row)
+{
+    uint16_t device = (uint16_t)row->key;
+    if (row->key_b == LEVEL_BLOCK || row->key_b == LEVEL_PENDING)
+        device = process_logical_device(p, device);
+    const struct device_use *d = device_find(p, device);
+    return !d || row->epoch != d->epoch;
+}
+
+static uint32_t owners_collect(const struct process *p, enum ledger_when when,
+                               struct ledger_owner_total *totals)
 {
     uint32_t count = 0;
     for (uint32_t n = 0; (n = map_next(&p->rows, n));) {
         const struct row *row = map_at(&p->rows, n);
+        bool now = when == LEDGER_NOW || row_unchanged(p, row);
         totals[count++] = (struct ledger_owner_total){
             .owner = (uint32_t)(row->key >> 32),
             .device = (uint16_t)row->key,
             .level = (enum ledger_level)row->key_b,
-            .bytes = row->bytes,
-            .count = row->count,
+            .bytes = now ? row->bytes : row->then_bytes,
+            .count = now ? row->count : row->then_count,
             .peak_bytes = row->peak_bytes,
             .inferred = row->inferred,
         };
     }
-    for (uint32_t i = 0; i < p->device_count; i++)
-        if (p->devices[i].use.before_attach_bytes)
+    for (uint32_t i = 0; i < p->device_count; i++) {
+        const struct ledger_device_use *use = &p->devices[i].use;
+        uint64_t before =
+            when == LEDGER_NOW ? use->before_attach_bytes : use->peak_before_attach_bytes;
+        if (before)
             totals[count++] = (struct ledger_owner_total){
                 .owner = OWNER_ID_BEFORE_ATTACH,
-                .device = p->devices[i].use.device,
+                .device = use->device,
                 .level = LEVEL_PHYSICAL,
-                .bytes = p->devices[i].use.before_attach_bytes,
-                .peak_bytes = p->devices[i].use.before_attach_bytes,
+                .bytes = before,
+                .peak_bytes = before,
             };
+    }
     for (uint32_t i = 0; i < p->pool_count; i++) {
         struct ledger_pool figures;
-        pool_figures(p->pools[i], &figures);
+        if (!pool_when(p, p->pools[i], when, &figures))
+            continue;
         struct ledger_owner_total total = {.device = figures.device, .level = LEVEL_BLOCK};
         if (figures.before_attach_bytes) {
             total.owner = OWNER_ID_BEFORE_ATTACH;
@@ -120,8 +160,8 @@ static uint32_t owners_collect(const struct process *p, struct ledger_owner_tota
     return count;
 }
 
-int ledger_each_owner(const struct ledger *l, uint32_t tgid,
-                      int (*fn)(void *, const struct ledger_owner_total *), void *userdata)
+int ledger_each_owner_when(const struct ledger *l, uint32_t tgid, enum ledger_when when,
+                           int (*fn)(void *, const struct ledger_owner_total *), void *userdata)
 {
     const struct process *p = process_find(l, tgid);
     if (!p)
@@ -130,7 +170,7 @@ int ledger_each_owner(const struct ledger *l, uint32_t tgid,
     _cleanup_free_ struct ledger_owner_total *totals = calloc(most + 1, sizeof(*totals));
     if (!totals)
         return -ENOMEM;
-    uint32_t count = owners_collect(p, totals);
+    uint32_t count = owners_collect(p, when, totals);
     qsort(totals, count, sizeof(*totals), owner_compare);
     for (uint32_t i = 0; i < count; i++) {
         int r = fn(userdata, &totals[i]);
@@ -138,6 +178,12 @@ int ledger_each_owner(const struct ledger *l, uint32_t tgid,
             return r;
     }
     return 0;
+}
+
+int ledger_each_owner(const struct ledger *l, uint32_t tgid,
+                      int (*fn)(void *, const struct ledger_owner_total *), void *userdata)
+{
+    return ledger_each_owner_when(l, tgid, LEDGER_NOW, fn, userdata);
 }
 
 static void entry_show(const struct process *p, const struct entry *e, struct ledger_entry *ret)
