@@ -72,6 +72,9 @@ def read_names():
 def read_wheels(site):
     paths = [p for top in ("torch", "torch_npu") for p in sorted((site / top).rglob("*.so*"))
              if p.is_file() and not p.is_symlink() and "/test/" not in str(p)]
+    # vllm_ascend's own operators for real hardware, in folders below, are left alone: without their
+    # libraries its wheel falls back to names that libopapi.so has.
+    paths += sorted((site / "vllm_ascend").glob("*.so"))
     if not any(p.name == "libtorch_npu.so" for p in paths):
         raise SystemExit(f"gen.py: {site} has no torch_npu/lib/libtorch_npu.so")
     return [Elf(p) for p in paths]
@@ -225,7 +228,7 @@ def generate(site, sim_lib, out, cc="cc"):
     torch_npu = next(e for e in elfs if e.soname == "libtorch_npu.so")
     in_sim = {name for names in sim.values() for name in names}
     opapi = made.setdefault("libopapi.so", Library("libopapi.so"))
-    lazy = {n for e in elfs if "/torch_npu/" in e.path
+    lazy = {n for e in elfs if "/torch_npu/" in e.path or "/vllm_ascend/" in e.path
             for n in e.constants(rb"(?:acl|_)[A-Za-z0-9_]{2,90}")}
     for name in sorted(n for n in lazy if ACLNN.match(n)):
         opapi.versions[None].add(name)
