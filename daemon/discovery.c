@@ -66,8 +66,11 @@ static void handle_record(struct discovery *d, const struct perf_event_header *h
     }
     case PERF_RECORD_COMM: {
         const struct record_task *t = (const void *)h;
-        if (size >= sizeof(*h) + 8)
-            d->handler->renamed(d->userdata, t->tgid);
+        if (size < sizeof(*h) + 8)
+            break;
+        if (h->misc & PERF_RECORD_MISC_COMM_EXEC)
+            d->handler->executed(d->userdata, t->tgid);
+        d->handler->renamed(d->userdata, t->tgid);
         break;
     }
     case PERF_RECORD_LOST:

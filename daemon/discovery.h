@@ -23,8 +23,10 @@ struct discovery_handler {
     void (*mapped)(void *userdata, uint32_t tgid);
     /* A new process, a copy of parent, whose mappings it has. */
     void (*forked)(void *userdata, uint32_t tgid, uint32_t parent);
-    /* Its comm changed: exec, or a title was set. */
+    /* Its comm changed: a title was set. */
     void (*renamed)(void *userdata, uint32_t tgid);
+    /* It runs another program now: its mappings and what it held are gone. */
+    void (*executed)(void *userdata, uint32_t tgid);
     /* Records were lost: scan /proc again. */
     void (*lost)(void *userdata);
 };

@@ -185,6 +185,22 @@ static void on_renamed(void *userdata, uint32_t tgid)
         settle_facts(m);
 }
 
+/* What it did before exec is in the ring already; the driver takes back what it held. */
+static void on_executed(void *userdata, uint32_t tgid)
+{
+    struct manager *m = userdata;
+    struct target *t = targets_find(m->targets, tgid);
+
+    if (!t)
+        return;
+    ring_sync(m->ring);
+    ledger_process_exec(m->ledger, tgid, manager_boot_ns());
+    ring_forget(m->ring, tgid);
+    target_forget_mappings(m->targets, t);
+    on_mapped(m, tgid);
+    log_info("process %u (%s): runs another program now", tgid, t->facts.comm);
+}
+
 static void on_records_lost(void *userdata)
 {
     struct manager *m = userdata;
@@ -194,7 +210,12 @@ static void on_records_lost(void *userdata)
 }
 
 static const struct discovery_handler discovery_handler = {
-    .mapped = on_mapped, .forked = on_forked, .renamed = on_renamed, .lost = on_records_lost};
+    .mapped = on_mapped,
+    .forked = on_forked,
+    .renamed = on_renamed,
+    .executed = on_executed,
+    .lost = on_records_lost,
+};
 
 /* --- keeping up --- */
 

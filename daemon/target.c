@@ -157,6 +157,15 @@ static uint64_t file_attach_ns(const struct attach_file *f)
     return f->alias_of ? f->alias_of->attach_ns : f->attach_ns;
 }
 
+void target_forget_mappings(struct targets *ts, struct target *t)
+{
+    while (t->file_count)
+        attach_release(ts->attach, t->files[--t->file_count]);
+    t->error[0] = '\0';
+    t->stale_callers = true;
+    t->late = false;
+}
+
 static bool target_has(const struct target *t, const struct attach_file *f)
 {
     for (size_t i = 0; i < t->file_count; i++)

@@ -73,6 +73,9 @@ struct target *targets_find(struct targets *ts, uint32_t tgid);
 struct target *targets_first(struct targets *ts); /* then ->next */
 size_t targets_count(const struct targets *ts);
 
+/* After exec(): it maps nothing of what it mapped. targets_scan() finds what it maps now. */
+void target_forget_mappings(struct targets *ts, struct target *t);
+
 /* Reads who it is again (title, environment and parent change). Returns 1 changed, 0 not, negative
  * errno. targets_settle() has to follow. */
 int target_refresh(struct target *t);

@@ -194,6 +194,11 @@ int ledger_process_update(struct ledger *l, const struct process_facts *facts, u
  * first: later events of it are counted in events_after_exit and not applied. Unknown tgid: 0. */
 int ledger_process_exit(struct ledger *l, uint32_t tgid, uint32_t start_ticks, uint64_t now_ns);
 
+/* The process has called exec(): what it held is gone, but tgid and start are the same. Its life
+ * until now stays as an exited process, a new one begins with the same facts. Drain the ring first.
+ * Unknown tgid: 0. Returns 0; -ENOMEM; -ENOSPC. */
+int ledger_process_exec(struct ledger *l, uint32_t tgid, uint64_t now_ns);
+
 /* Applies one event. An event of an unknown process creates it with what the event says.
  * Returns 0 applied, 1 not applied but counted, -EBADMSG malformed (counted in decode_errors). */
 int ledger_apply(struct ledger *l, const struct nm_event *event);

@@ -292,6 +292,26 @@ int ledger_process_exit(struct ledger *l, uint32_t tgid, uint32_t start_ticks, u
     return 0;
 }
 
+int ledger_process_exec(struct ledger *l, uint32_t tgid, uint64_t now_ns)
+{
+    struct process *p = process_find(l, tgid);
+    if (!p || !p->pub.alive)
+        return 0;
+    struct process_facts facts = p->pub.facts;
+    process_end(l, p, now_ns);
+    int r = process_add(l, tgid, facts.start_ticks, &p);
+    if (r < 0) {
+        l->stats.dropped_processes++;
+        return r;
+    }
+    p->pub.facts = facts; /* no communicator yet: a rank that one had named may change again */
+    p->current_device = process_logical_device(p, 0);
+    if (p->current_device == DEVICE_NONE)
+        p->current_device = 0;
+    ledger_notify(l, NOTICE_PROCESS, p, NULL, now_ns);
+    return 0;
+}
+
 uint16_t process_logical_device(const struct process *p, uint64_t user_device)
 {
     if (!p->pub.facts.visible_count)
