@@ -23,12 +23,13 @@ VERSION = "2.7.1"
 class Node:
     """The made parts: python, library directories, and the environment of a process on the node."""
 
-    def __init__(self, build, layout="8.1", version=VERSION, quiet=False):
+    def __init__(self, build, layout="8.1", version=VERSION, quiet=False, python=None):
+        """`python`: that of an environment which make_venv.py did not make (sim/vllm)."""
         build = pathlib.Path(build).resolve()
         self.sim_lib = build / "sim" / f"cann-{layout}" / "lib"
         if not self.sim_lib.is_dir():
             raise make_venv.WheelsError(f"{self.sim_lib} is missing: build sim/ first")
-        self.python = make_venv.ensure(version, quiet)
+        self.python = python or make_venv.ensure(version, quiet)
         self.site = next(self.python.parent.parent.glob("lib/python3.*/site-packages"))
         self.out = build / "sim" / (f"wheels-{version}" + ("" if layout == "8.1" else f"-{layout}"))
         self.report = gen.generate(self.site, self.sim_lib, self.out, os.environ.get("CC", "cc"))
