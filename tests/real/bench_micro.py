@@ -20,6 +20,17 @@ from harness import PROGRAMS, CheckError, Daemon, Program, Scratch, find_binarie
 BAR = 2.0
 
 
+def other_daemon():
+    """Process id of an npumemd that is not ours: its probes would be in the bare rounds too."""
+    for comm in pathlib.Path("/proc").glob("[0-9]*/comm"):
+        try:
+            if comm.read_text().strip() == "npumemd":
+                return int(comm.parent.name)
+        except OSError:
+            continue
+    return None
+
+
 class Micro:
     """programs/micro.py, one round at a time."""
 
@@ -50,6 +61,9 @@ def measure(node, binaries, rounds, pairs):
         micro = Micro(node, scratch, pairs)
         with micro.program:
             for _ in range(rounds):
+                other = other_daemon()
+                if other:
+                    raise CheckError(f"npumemd {other} runs: a bare round would not be bare")
                 results["bare"].append(micro.round_ns())
                 with Daemon(binaries, scratch) as daemon:
                     wait_for(lambda: daemon.rank_row(micro.pid), 10, "row of micro.py")
