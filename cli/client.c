@@ -121,6 +121,8 @@ static int send_all(struct client *c, const char *data, size_t length, struct er
             continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             return error_set(reterr, ETIMEDOUT, "daemon: does not read requests");
+        if (n < 0 && (errno == EPIPE || errno == ECONNRESET))
+            return 0; /* a daemon that refuses a connection has said why before it closed it */
         if (n < 0)
             return error_set(reterr, EPROTO, "daemon: the connection broke: %s", strerror(errno));
         data += n;
