@@ -150,6 +150,14 @@ uint32_t image_ranges_file(const struct image_ranges *r, const char *stem)
     return 0;
 }
 
+const struct image_range *image_ranges_first(const struct image_ranges *r, uint32_t file)
+{
+    for (size_t i = 0; i < r->count; i++)
+        if (r->items[i].file == file)
+            return &r->items[i];
+    return NULL;
+}
+
 int image_ranges_bias(const struct image_ranges *r, uint32_t file, const struct elf_image *elf,
                       uint64_t *ret_bias)
 {

@@ -43,6 +43,9 @@ const char *image_ranges_path(const struct image_ranges *r, uint32_t file);
  * or the end; 0 none. */
 uint32_t image_ranges_file(const struct image_ranges *r, const char *stem);
 
+/* Its mapping at the lowest address, NULL none. Borrowed. */
+const struct image_range *image_ranges_first(const struct image_ranges *r, uint32_t file);
+
 /* What to add to a vaddr of this ELF file to get an address of the process. Errors: -ENOENT the
  * file is not mapped as its program headers say. */
 int image_ranges_bias(const struct image_ranges *r, uint32_t file, const struct elf_image *elf,

@@ -19,8 +19,12 @@
 static const struct pyobj_layout layouts[] = {
 #define PYOBJ_LAYOUT(minor, cached, kind, inst, skip, ascii_at, compact_at, digits_at)             \
     {minor, KEYS_##kind, INSTANCE_##inst, skip, ascii_at, compact_at, DIGITS_##digits_at, cached},
+#define PYOBJ_FRAME(...)
+#define PYOBJ_THREAD(...)
 #include "pyobj_layout.def"
 #undef PYOBJ_LAYOUT
+#undef PYOBJ_FRAME
+#undef PYOBJ_THREAD
 };
 
 const struct pyobj_layout *pyobj_layout_find(unsigned minor)

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * scan_read.c - the inputs of a scan of a live process.
+ *
+ * Must not: stop, trace or write to the process; trust its files' contents (elf_image.h checks
+ * them).
+ */
+#include "scan_read.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "elf_image.h"
+#include "procfacts.h"
+#include "procfs.h"
+#include "scan_record.h"
+
+#define MAPS_BYTES_MAX (16u << 20)
+#define ELF_BYTES_MAX ((off_t)4 << 30)
+#define ROOTS_FILE_MAX (64u << 10)
+#define PY_VERSION_SYMBOL "Py_Version" /* CPython 3.11 and later: the version as a number */
+/* _Py_DebugOffsets at the start of _PyRuntime, 3.13 on: cookie, version, free-threaded. */
+#define DEBUG_COOKIE "xdebugpy"
+#define DEBUG_FREE_THREADED 16u
+
+struct scan_source {
+    uint32_t tgid;
+    int memory_fd; /* of /proc/PID/mem, -1: process_vm_readv() */
+};
+
+static uint64_t now_ns(void *userdata)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
+static int on_read(void *userdata, uint64_t address, void *buffer, size_t bytes)
+{
+    struct scan_source *s = userdata;
+    struct iovec to = {buffer, bytes}, from = {(void *)(uintptr_t)address, bytes};
+    ssize_t n;
+
+    if (s->memory_fd < 0) {
+        n = process_vm_readv((pid_t)s->tgid, &to, 1, &from, 1, 0);
+        if (n >= 0 || (errno != ENOSYS && errno != EPERM))
+            return n == (ssize_t)bytes ? 0 : -EFAULT;
+        char path[32];
+        snprintf(path, sizeof(path), "/proc/%u/mem", s->tgid);
+        s->memory_fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (s->memory_fd < 0)
+            return -errno;
+    }
+    n = pread(s->memory_fd, buffer, bytes, (off_t)address);
+    return n == (ssize_t)bytes ? 0 : -EFAULT;
+}
+
+/* Maps the file behind a mapping of the process. NULL: it cannot be had. */
+static void *file_map(uint32_t tgid, const struct image_ranges *ranges, uint32_t file,
+                      size_t *ret_bytes)
+{
+    const struct image_range *first = image_ranges_first(ranges, file);
+    struct maps_entry e = {
+        .start = first->start, .end = first->end, .path = image_ranges_path(ranges, file)};
+    _cleanup_close_ int fd = procfs_open_mapping(tgid, &e);
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size <= 0 ||
+        st.st_size > ELF_BYTES_MAX)
+        return NULL;
+    *ret_bytes = (size_t)st.st_size;
+    void *data = mmap(NULL, *ret_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    return data == MAP_FAILED ? NULL : data;
+}
+
+/* Addresses of exported symbols of one file in the process; 0 where there is none. */
+static bool symbols_find(uint32_t tgid, const struct image_ranges *ranges, uint32_t file,
+                         const char *const *names, size_t count, uint64_t *ret)
+{
+    struct elf_image elf;
+    uint64_t bias;
+    size_t bytes;
+    bool found = false;
+    void *data = file_map(tgid, ranges, file, &bytes);
+
+    memset(ret, 0, count * sizeof(*ret));
+    if (!data)
+        return false;
+    if (elf_image_init(&elf, data, bytes, NULL) == 0 &&
+        image_ranges_bias(ranges, file, &elf, &bias) == 0)
+        for (size_t i = 0; i < count; i++) {
+            struct elf_symbol symbol;
+            if (elf_image_dynamic(&elf, names[i], &symbol) == 0) {
+                ret[i] = bias + symbol.vaddr;
+                found = true;
+            }
+        }
+    munmap(data, bytes);
+    return found;
+}
+
+static uint64_t allocator_find(uint32_t tgid, const struct image_ranges *ranges,
+                               struct image *image)
+{
+    static const char *const names[] = {NPUALLOC_SYMBOL};
+    uint32_t file = image_ranges_file(ranges, "libtorch_npu");
+    uint64_t pointer, allocator;
+
+    if (!file || !symbols_find(tgid, ranges, file, names, 1, &pointer) ||
+        image_u64(image, pointer, &allocator) < 0 || !image_pointer(allocator))
+        return 0;
+    return allocator;
+}
+
+/* Minor version in a name like "libpython3.11.so.1.0" or "python3.11"; 0 none. */
+static unsigned minor_of_name(const char *path)
+{
+    const char *name = strrchr(path, '/');
+    unsigned minor;
+    char end = '\0';
+
+    name = name ? name + 1 : path;
+    if (strncmp(name, "lib", 3) == 0)
+        name += 3;
+    if (sscanf(name, "python3.%3u%c", &minor, &end) < 1 || end == 't')
+        return 0;
+    return minor;
+}
+
+static bool python_try(struct scan_input *in, uint32_t tgid, uint32_t file)
+{
+    static const char *const names[] = {"_PyRuntime", PY_VERSION_SYMBOL};
+    uint64_t symbols[2], version = 0, free_threaded;
+    char cookie[8];
+
+    if (!symbols_find(tgid, in->ranges, file, names, 2, symbols) || !symbols[0])
+        return false;
+    in->runtime = symbols[0];
+    if (symbols[1] && image_u64(in->image, symbols[1], &version) == 0 && version >> 24 == 3)
+        in->python_minor = version >> 16 & 0xff;
+    else
+        in->python_minor = minor_of_name(image_ranges_path(in->ranges, file));
+    if (!in->python_minor)
+        in->python_minor = UINT8_MAX; /* a CPython of which the version is not told */
+    if (image_read(in->image, in->runtime, cookie, sizeof(cookie)) == 0 &&
+        memcmp(cookie, DEBUG_COOKIE, sizeof(cookie)) == 0 &&
+        image_u64(in->image, in->runtime + DEBUG_FREE_THREADED, &free_threaded) == 0 &&
+        free_threaded)
+        in->python_minor = UINT8_MAX; /* its objects are laid out differently */
+    return true;
+}
+
+/* The library of the interpreter, or the executable that has it linked in. */
+static void python_find(struct scan_input *in, uint32_t tgid)
+{
+    const char *path;
+
+    for (uint32_t file = 1; (path = image_ranges_path(in->ranges, file)); file++) {
+        const char *name = strrchr(path, '/') + 1;
+        if ((strncmp(name, "libpython3", 10) == 0 || strncmp(name, "python", 6) == 0) &&
+            python_try(in, tgid, file))
+            return;
+    }
+    /* another name: the executable is the first file of the text nearly always */
+    if (image_ranges_path(in->ranges, 1))
+        python_try(in, tgid, 1);
+}
+
+/* Rows of roots_dir, files in the order of their names; a bad line is reported, the rest counts. */
+static int roots_load(struct roots_table *table, const char *directory, struct error *reterr)
+{
+    struct dirent **entries;
+    int count = directory ? scandir(directory, &entries, NULL, alphasort) : 0, r = 0;
+
+    for (int i = 0; i < count; i++) {
+        const char *name = entries[i]->d_name;
+        size_t length = strlen(name);
+        char path[4096];
+        char *text;
+        snprintf(path, sizeof(path), "%s/%s", directory, name);
+        if (length > 5 && name[0] != '.' && strcmp(name + length - 5, ".conf") == 0) {
+            ssize_t bytes = procfs_read_file(path, ROOTS_FILE_MAX, &text);
+            if (bytes >= 0) {
+                int n = roots_table_add(table, path, text, (size_t)bytes, reterr);
+                r = n < 0 ? n : r;
+                free(text);
+            }
+        }
+        free(entries[i]);
+    }
+    if (count > 0)
+        free(entries);
+    return r;
+}
+
+static uint64_t start_ticks(uint32_t tgid)
+{
+    struct stat_facts stat;
+    _cleanup_free_ char *text = NULL;
+    ssize_t n = procfs_read(tgid, "stat", 4096, &text);
+
+    if (n < 0 || stat_parse(text, (size_t)n, &stat) < 0)
+        return 0;
+    return stat.start_ticks;
+}
+
+static int scan_with(uint32_t tgid, const struct scan_options *o, const char *maps, size_t bytes,
+                     struct scan_result **ret, struct error *reterr)
+{
+    _cleanup_(image_ranges_freep) struct image_ranges *ranges = NULL;
+    _cleanup_(roots_table_freep) struct roots_table *table = NULL;
+    _cleanup_(scan_record_freep) struct scan_record *record = NULL;
+    _cleanup_(image_freep) struct image *image = NULL;
+    struct scan_source source = {.tgid = tgid, .memory_fd = -1};
+    struct memory_reader reader = {.read = on_read, .userdata = &source};
+    struct error roots_error = {0};
+    uint64_t begin = now_ns(NULL);
+    struct image_limits limits = {.now_ns = now_ns,
+                                  .deadline_ns = begin + (o->time_ns ? o->time_ns : SCAN_TIME_NS),
+                                  .max_bytes = SCAN_READ_BYTES_MAX};
+    int r = image_ranges_new(maps, bytes, &ranges);
+
+    if (r == 0)
+        r = roots_table_new(&table);
+    if (r == 0 && o->record_path)
+        r = scan_record_new(&reader, &record);
+    if (r == 0 && record)
+        reader = scan_record_reader(record);
+    if (r == 0)
+        r = image_new(&reader, &limits, &image);
+    if (r < 0)
+        return error_set(reterr, r, "out of memory");
+    struct scan_input in = {.image = image,
+                            .ranges = ranges,
+                            .table = table,
+                            .is_thorough = o->is_thorough,
+                            .include_host = o->include_host};
+    int roots = roots_load(table, o->roots_dir, &roots_error);
+    in.allocator = allocator_find(tgid, ranges, image);
+    python_find(&in, tgid);
+    r = scan_process(&in, ret);
+    if (source.memory_fd >= 0)
+        close(source.memory_fd);
+    if (r < 0)
+        return error_set(reterr, r, "process %u: out of memory", tgid);
+    (*ret)->s.duration_ns = now_ns(NULL) - begin;
+    if (roots < 0 && !(*ret)->s.names_reason[0])
+        snprintf((*ret)->s.names_reason, sizeof((*ret)->s.names_reason), "%.230s",
+                 roots_error.what);
+    return record ? scan_record_write(record, o->record_path, &in, maps, bytes, reterr) : 0;
+}
+
+int scan_read_process(uint32_t tgid, const struct scan_options *options, struct scan_result **ret,
+                      struct error *reterr)
+{
+    _cleanup_(scan_result_freep) struct scan_result *result = NULL;
+    _cleanup_close_ int pidfd = procfs_pidfd(tgid);
+    _cleanup_free_ char *maps = NULL;
+    uint64_t ticks = start_ticks(tgid);
+    char word;
+
+    if (pidfd < 0 || !ticks || (options->start_ticks && options->start_ticks != ticks))
+        return error_set(reterr, ESRCH, "process %u: no such process", tgid);
+    ssize_t bytes = procfs_read(tgid, "maps", MAPS_BYTES_MAX, &maps);
+    if (bytes <= 0)
+        return error_set(reterr, bytes < 0 ? (int)bytes : -ESRCH,
+                         "process %u: its mappings cannot be read: %s", tgid,
+                         bytes < 0 ? strerror((int)-bytes) : "it has none");
+    /* one byte tells whether its memory may be read at all */
+    struct scan_source source = {.tgid = tgid, .memory_fd = -1};
+    int r = on_read(&source, strtoull(maps, NULL, 16), &word, 1);
+    if (source.memory_fd >= 0)
+        close(source.memory_fd);
+    if (r == -EACCES || r == -EPERM)
+        return error_fix(reterr,
+                         error_set(reterr, r, "process %u: its memory may not be read", tgid),
+                         "run the daemon as root or with CAP_SYS_PTRACE");
+    r = scan_with(tgid, options, maps, (size_t)bytes, &result, reterr);
+    if (r < 0)
+        return r;
+    if (!procfs_alive(pidfd) || start_ticks(tgid) != ticks)
+        return error_set(reterr, ESRCH, "process %u ended while it was read", tgid);
+    *ret = TAKE_PTR(result);
+    return 0;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * scan_read.h - scans a process from the outside: its memory by process_vm_readv() or
+ * /proc/PID/mem, its libraries by their mapped files.
+ *
+ * Nothing is stopped, traced or written. The process is pinned by a pidfd and its start time is
+ * compared before and after. Runs as long as the limits say: call it where that hurts nobody
+ * (daemon/scan.c does so in a child).
+ */
+#ifndef NPUMEM_DAEMON_SCAN_READ_H
+#define NPUMEM_DAEMON_SCAN_READ_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "err.h"
+#include "roots_scan.h"
+
+#define SCAN_TIME_NS 2000000000ull
+#define SCAN_READ_BYTES_MAX (512ull << 20)
+
+struct scan_options {
+    uint64_t time_ns;        /* 0: SCAN_TIME_NS */
+    uint64_t start_ticks;    /* of the process that is meant; 0: whoever has the number now */
+    const char *roots_dir;   /* directory of further rows (NAME.conf); NULL none */
+    const char *record_path; /* NULL; else the pages that were read are written there, for tests */
+    bool is_thorough, include_host;
+};
+
+/* Errors: -ESRCH no such process, or another one by now; -EPERM, -EACCES it may not be read;
+ * -ENOMEM. Owns: the caller frees *ret. */
+int scan_read_process(uint32_t tgid, const struct scan_options *options, struct scan_result **ret,
+                      struct error *reterr);
+
+#endif

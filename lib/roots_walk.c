@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * roots_walk.c - breadth first from one object to the tensors below it.
+ *
+ * Owns: nodes, strings and tensors of the result while it grows.
+ * Must not: visit an object twice; read a tensor (that comes when the layout is known).
+ * A module tree is followed by _parameters, _buffers and _modules before anything else is, so that
+ * its tensors get the names that state_dict() gives them.
+ */
+#include "roots_internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define LOOK_ITEMS 32u /* a container whose first items are all plain values is left */
+#define STRING_CHUNK 65536u
+
+/* nn.Module's own attributes hold no tensors beside the three tables. */
+static const char *const module_attributes[] = {"_parameters", "_buffers", "_modules"};
+static const char *const module_plain[] = {"training",
+                                           "_non_persistent_buffers_set",
+                                           "_is_full_backward_hook",
+                                           "_load_state_dict_pre_hooks",
+                                           "_load_state_dict_post_hooks",
+                                           "_state_dict_hooks",
+                                           "_state_dict_pre_hooks"};
+
+static int grow(void **data, size_t *capacity, size_t count, size_t item, size_t maximum)
+{
+    if (count < *capacity)
+        return 0;
+    size_t wanted = *capacity ? *capacity + *capacity / 2 : 1024;
+    if (count >= maximum)
+        return -ENOSPC;
+    if (wanted > maximum)
+        wanted = maximum;
+    void *more = realloc(*data, wanted * item);
+    if (!more)
+        return -ENOMEM;
+    *data = more;
+    *capacity = wanted;
+    return 0;
+}
+
+/* Keeps the first error; at a bound only notes it. */
+static int note(struct walk *w, int r)
+{
+    if (r == -ENOSPC)
+        w->is_full = true;
+    else if (r < 0 && !w->error)
+        w->error = r;
+    return r;
+}
+
+static uint64_t text_hash(const char *text)
+{
+    uint64_t h = 0xcbf29ce484222325ull;
+    for (; *text; text++)
+        h = (h ^ (unsigned char)*text) * 0x100000001b3ull;
+    return h ? h : 1;
+}
+
+/* Offset of a string that is kept once. */
+static int intern(struct walk *w, const char *name, uint32_t *ret)
+{
+    struct scan_result *res = w->result;
+    size_t length = strlen(name) + 1;
+    uint32_t number;
+    uint64_t hash = text_hash(name);
+
+    number = map_find(&w->names, hash, 0);
+    if (number) {
+        const struct walk_seen *seen = map_at(&w->names, number);
+        if (strcmp(res->strings + seen->value, name) == 0) {
+            *ret = seen->value;
+            return 0;
+        }
+    }
+    if (res->s.string_bytes + length > w->string_capacity) {
+        if (w->string_capacity + STRING_CHUNK > SCAN_STRINGS_MAX)
+            return -ENOSPC;
+        void *more = realloc(res->strings, w->string_capacity + STRING_CHUNK);
+        if (!more)
+            return -ENOMEM;
+        res->strings = more;
+        w->string_capacity += STRING_CHUNK;
+    }
+    *ret = res->s.string_bytes;
+    memcpy(res->strings + *ret, name, length);
+    res->s.string_bytes += (uint32_t)length;
+    if (!number) { /* of two names with one hash only the first is found again */
+        if (map_add(&w->names, hash, 0, &number) < 0)
+            return -ENOMEM;
+        ((struct walk_seen *)map_at(&w->names, number))->value = *ret;
+    }
+    return 0;
+}
+
+uint32_t walk_node(struct walk *w, uint32_t parent, enum scan_node_kind kind, const char *name,
+                   uint32_t index)
+{
+    struct scan_result *res = w->result;
+    void *nodes = res->nodes;
+    uint32_t text = index;
+    int r = grow(&nodes, &w->node_capacity, res->s.node_count, sizeof(*res->nodes), SCAN_NODES_MAX);
+
+    res->nodes = nodes;
+    if (r == 0 && kind != SCAN_INDEX)
+        r = intern(w, name, &text);
+    if (note(w, r) < 0)
+        return SCAN_NONE;
+    res->nodes[res->s.node_count] =
+        (struct scan_node){.parent = parent, .name = text, .kind = (uint8_t)kind};
+    return res->s.node_count++;
+}
+
+uint16_t walk_owner(struct walk *w, const char *name)
+{
+    struct scan_result *res = w->result;
+
+    for (uint32_t i = 0; i < res->s.owner_count; i++)
+        if (strcmp(res->owners[i], name) == 0)
+            return (uint16_t)i;
+    if (res->s.owner_count == SCAN_OWNERS_MAX)
+        return SCAN_OWNERS_MAX - 1;
+    snprintf(res->owners[res->s.owner_count], SCAN_OWNER_BYTES, "%s", name);
+    return (uint16_t)res->s.owner_count++;
+}
+
+bool walk_visited(struct walk *w, uint64_t object)
+{
+    return map_find(&w->visited, object, 0);
+}
+
+/* True when the object is new; notes it. */
+static bool visit(struct walk *w, uint64_t object)
+{
+    uint32_t number;
+    uint64_t maximum = w->input->maximum_objects ? w->input->maximum_objects : SCAN_OBJECTS_MAX;
+
+    if (map_find(&w->visited, object, 0))
+        return false;
+    if (w->visited.count >= maximum) {
+        note(w, -ENOSPC);
+        return false;
+    }
+    if (map_add(&w->visited, object, 0, &number) < 0) {
+        note(w, -ENOMEM);
+        return false;
+    }
+    w->result->s.objects++;
+    return true;
+}
+
+static void queue_add(struct walk *w, struct walk_queue *q, const struct walk_item *item)
+{
+    void *items = q->items;
+
+    if (q->at && q->count == q->capacity) { /* what was taken makes room */
+        memmove(q->items, q->items + q->at, (q->count - q->at) * sizeof(*q->items));
+        q->count -= q->at;
+        q->at = 0;
+    }
+    int r = grow(&items, &q->capacity, q->count, sizeof(*q->items), SCAN_NODES_MAX);
+    q->items = items;
+    if (note(w, r) == 0)
+        q->items[q->count++] = *item;
+}
+
+bool walk_pruned(const struct walk *w, const char *name)
+{
+    for (size_t i = 0; i < roots_count(w->input->table); i++) {
+        const struct roots_row *row = roots_row(w->input->table, i);
+        if (row->kind == ROOTS_PRUNE && roots_match(row->subject, name))
+            return true;
+    }
+    return false;
+}
+
+static void tensor_add(struct walk *w, const struct walk_item *from, uint64_t object, uint32_t node,
+                       uint8_t role)
+{
+    struct scan_result *res = w->result;
+    void *tensors = res->tensors;
+    int r = grow(&tensors, &w->tensor_capacity, res->s.tensor_count, sizeof(*res->tensors),
+                 SCAN_TENSORS_MAX);
+
+    res->tensors = tensors;
+    if (note(w, r) < 0)
+        return;
+    res->tensors[res->s.tensor_count++] = (struct scan_tensor){
+        .object = object, .node = node, .owner = from->owner, .role = role, .base = SCAN_NONE};
+}
+
+/* Whether an object of this type can lead to tensors. */
+static bool is_followed(const struct pyobj_type *t)
+{
+    switch (t->kind) {
+    case PYOBJ_LIST:
+    case PYOBJ_TUPLE:
+    case PYOBJ_DICT:
+        return true;
+    case PYOBJ_OTHER:
+        return t->is_tensor ||
+               (t->is_heap && (t->has_managed_dict || t->dict_offset || t->has_slots));
+    default:
+        return false;
+    }
+}
+
+/* Takes one value under a name: a tensor is noted, what leads on is queued. Returns whether it is
+ * anything of the two. */
+static bool value_take(struct walk *w, const struct walk_item *from, struct walk_queue *q,
+                       uint64_t value, enum scan_node_kind kind, const char *name, uint32_t index,
+                       uint8_t role)
+{
+    const struct pyobj_type *type;
+    uint32_t node;
+
+    if (pyobj_type(&w->py, value, &type) < 0) {
+        w->result->s.skipped++;
+        return false;
+    }
+    if (!is_followed(type))
+        return false;
+    if (from->depth >= w->depth_max || !visit(w, value))
+        return true;
+    node = walk_node(w, from->node, kind, name, index);
+    if (node == SCAN_NONE)
+        return true;
+    if (type->is_tensor) {
+        tensor_add(w, from, value, node, role);
+        return true;
+    }
+    if (type->is_nn_module) {
+        w->result->nodes[node].is_module = 1;
+        w->result->nodes[node].is_module_root = !w->result->nodes[from->node].is_module;
+    }
+    queue_add(w, q,
+              &(struct walk_item){.object = value,
+                                  .node = node,
+                                  .depth = (uint8_t)(from->depth + 1),
+                                  .role = role,
+                                  .owner = from->owner});
+    return true;
+}
+
+static void expand_sequence(struct walk *w, const struct walk_item *item,
+                            const struct pyobj_type *type, struct walk_queue *q)
+{
+    uint64_t items, count, value, useful = 0;
+
+    if (pyobj_items(&w->py, item->object, type, &items, &count) < 0) {
+        w->result->s.skipped++;
+        return;
+    }
+    for (uint64_t i = 0; i < count && !w->error; i++) {
+        if (i == LOOK_ITEMS && !useful)
+            return;
+        if (image_u64(w->input->image, items + 8 * i, &value) < 0)
+            return;
+        useful += value_take(w, item, q, value, SCAN_INDEX, NULL, (uint32_t)i, item->role);
+    }
+}
+
+static void expand_dict(struct walk *w, const struct walk_item *item, uint64_t dict,
+                        enum scan_node_kind kind, struct walk_queue *q, uint8_t role)
+{
+    struct pyobj_pairs pairs;
+    uint64_t key, value, seen = 0, useful = 0;
+
+    if (pyobj_dict_pairs(&w->py, dict, &pairs) < 0) {
+        w->result->s.skipped++;
+        return;
+    }
+    while (!w->error && pyobj_next(&w->py, &pairs, &key, &value) > 0) {
+        const struct pyobj_type *type;
+        char name[PYOBJ_NAME_MAX];
+        if (seen++ == LOOK_ITEMS && !useful)
+            return;
+        if (pyobj_type(&w->py, value, &type) < 0 || !is_followed(type))
+            continue;
+        useful++;
+        if (map_find(&w->visited, value, 0))
+            continue;
+        if (pyobj_key_text(&w->py, key, name, sizeof(name)) < 0)
+            continue;
+        value_take(w, item, q, value, kind, name, 0, role);
+    }
+}
+
+static size_t name_in(const char *name, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(name, names[i]) == 0)
+            return i;
+    return count;
+}
+
+/* The three tables of a module; the rest waits until its tree is done. */
+static void module_attribute(struct walk *w, const struct walk_item *item, const char *name,
+                             uint64_t value)
+{
+    static const uint8_t roles[] = {SCAN_PARAMETER, SCAN_BUFFER, SCAN_OTHER};
+    size_t n = ARRAY_SIZE(module_attributes);
+    size_t i = name_in(name, module_attributes, n);
+
+    if (i < n)
+        expand_dict(w, item, value, SCAN_ATTRIBUTE, &w->now, roles[i]);
+    else if (name_in(name, module_plain, ARRAY_SIZE(module_plain)) == ARRAY_SIZE(module_plain) &&
+             !strstr(name, "_hooks") && !walk_pruned(w, name))
+        value_take(w, item, &w->later, value, SCAN_ATTRIBUTE, name, 0, SCAN_OTHER);
+}
+
+struct slot_context {
+    struct walk *walk;
+    const struct walk_item *item;
+    struct walk_queue *queue;
+};
+
+static int on_slot(void *userdata, const char *name, uint64_t value)
+{
+    struct slot_context *c = userdata;
+    if (!walk_pruned(c->walk, name))
+        value_take(c->walk, c->item, c->queue, value, SCAN_ATTRIBUTE, name, 0, c->item->role);
+    return c->walk->error;
+}
+
+static void expand_instance(struct walk *w, const struct walk_item *item,
+                            const struct pyobj_type *type, struct walk_queue *q)
+{
+    struct pyobj_pairs pairs;
+    uint64_t key, value;
+
+    if (pyobj_attribute_pairs(&w->py, item->object, type, &pairs) == 0)
+        while (!w->error && pyobj_next(&w->py, &pairs, &key, &value) > 0) {
+            const struct pyobj_type *t;
+            char name[PYOBJ_NAME_MAX];
+            if (pyobj_type(&w->py, value, &t) < 0 || !is_followed(t) ||
+                pyobj_str(&w->py, key, name, sizeof(name)) <= 0)
+                continue;
+            if (type->is_nn_module)
+                module_attribute(w, item, name, value);
+            else if (!walk_pruned(w, name))
+                value_take(w, item, q, value, SCAN_ATTRIBUTE, name, 0, item->role);
+        }
+    if (type->has_slots) {
+        struct slot_context c = {w, item, q};
+        pyobj_slots(&w->py, item->object, type, on_slot, &c);
+    }
+}
+
+static void expand(struct walk *w, const struct walk_item *item, struct walk_queue *q)
+{
+    const struct pyobj_type *type;
+
+    if (pyobj_type(&w->py, item->object, &type) < 0) {
+        w->result->s.skipped++;
+        return;
+    }
+    switch (type->kind) {
+    case PYOBJ_LIST:
+    case PYOBJ_TUPLE:
+        expand_sequence(w, item, type, q);
+        break;
+    case PYOBJ_DICT: /* also a class derived from it, whose attributes are left */
+        expand_dict(w, item, item->object, SCAN_KEY, q, item->role);
+        break;
+    default:
+        expand_instance(w, item, type, q);
+    }
+}
+
+void walk_from(struct walk *w, uint64_t object, uint32_t node, uint16_t owner, unsigned depth_max)
+{
+    struct walk_item first = {.object = object, .node = node, .owner = owner};
+    const struct pyobj_type *type;
+
+    if (node == SCAN_NONE || pyobj_type(&w->py, object, &type) < 0 || !is_followed(type) ||
+        !visit(w, object))
+        return;
+    if (type->is_tensor) {
+        tensor_add(w, &first, object, node, SCAN_OTHER);
+        return;
+    }
+    if (type->is_nn_module) {
+        w->result->nodes[node].is_module = 1;
+        w->result->nodes[node].is_module_root = 1;
+    }
+    w->depth_max = (uint8_t)depth_max;
+    w->now.at = w->now.count = w->later.at = w->later.count = 0;
+    queue_add(w, &w->now, &first);
+    while (!w->error) {
+        struct walk_item item;
+        bool is_later = w->now.at == w->now.count;
+        struct walk_queue *q = is_later ? &w->later : &w->now;
+        if (q->at == q->count)
+            break;
+        item = q->items[q->at++];
+        /* what hangs on an attribute of a module stays behind every module tree, too */
+        expand(w, &item, is_later ? &w->later : &w->now);
+        w->error = w->error ? w->error : image_stopped(w->input->image);
+    }
+}
