@@ -100,10 +100,13 @@ static void look(struct json_object *document, pid_t server, struct seen *ret)
     *ret = (struct seen){.all_hold = true};
     for (size_t i = 0; i < doc_count(document, "ranks"); i++) {
         struct json_object *rank = doc_item(document, "ranks", i);
-        int64_t tgid = 0, physical = 0, reserved = 0;
+        int64_t tgid = 0, physical = 0, reserved = 0, number;
 
         if (!doc_int(rank, "tgid", &tgid) || !demo_is_descendant(tgid, server) ||
             ret->tgids.count == CLI_LIST_MAX)
+            continue;
+        /* an engine maps the libraries like its ranks, but never holds anything */
+        if (!doc_int(rank, "rank", &number) && !doc_int(rank, "device", &number))
             continue;
         doc_int(rank, "seen_bytes", &physical);
         doc_int(rank, "reserved_bytes", &reserved);
