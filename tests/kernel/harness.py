@@ -78,7 +78,7 @@ def kernel_has_multi():
 class Scratch:
     def __init__(self, name):
         self.name = name
-        self.dir = tempfile.mkdtemp(prefix=f"npumem-{name[:24]}-")
+        self.dir = tempfile.mkdtemp(prefix="npumem-" + re.sub(r"[^a-z0-9_]+", "-", name.lower())[:28] + "-")
         self.node = self.path("node")
         os.mkdir(self.node)
         self.ending = []

@@ -8,7 +8,7 @@ WRONG = (
     ("stauts", "status"), ("ps --foo", "--foo"), ("ls --min-size 5XB", "5XB"), ("ls --min-size -1", "-1"), ("ps -w 3parsecs", "3parsecs"),
     ("ps --rank x", "x"), ("attach", "PID"), ("attach abc", "abc"), ("attach 0", "0"), ("attach 99999999999", "99999999999"),
     ("ps --units YB", "YB"), ("ls --level sky", "sky"), ("ps -o yaml", "yaml"), ("ls --limit many", "many"), ("help nonsense", "nonsense"),
-    ("completion tcsh", "tcsh"), ("ps extra", "extra"), ("ps --pid", "--pid"), ("--timeout soon ps", "soon"), ("ps --color pink", "pink"),
+    ("completion tcsh", "tcsh"), ("ps extra", "arguments"), ("ps --pid", "--pid"), ("--timeout soon ps", "soon"), ("ps --color pink", "pink"),
     ("ls --owner", "--owner"), ("events --limit -5", "-5"),
 )
 

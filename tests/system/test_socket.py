@@ -80,7 +80,8 @@ def test_malformed(scratch):
         reply = ask(daemon, request)
         check(reply and "error" in reply, f"{name}: no error", reply)
         check(reply["error"].startswith(("io.npumem.Control.", "org.varlink.service.")), f"{name}: {reply['error']}")
-        check(reply["parameters"], f"{name}: an error without an explanation", reply)
+        # varlink's own ExpectedMore has no parameters
+        check(reply["parameters"] or reply["error"].endswith(".ExpectedMore"), f"{name}: an error without an explanation", reply)
         alive(daemon, name)
 
 
@@ -138,6 +139,7 @@ def test_half_and_never_ending(scratch):
 def test_many_connections(scratch):
     """More connections than allowed: the rest is told so, and served again later."""
     daemon = scratch.daemon(sets=["control.max_connections=8"])
+    time.sleep(0.5)  # the connection that found the daemon ready is gone by now
     idle = [connect(daemon) for _ in range(8)]
     for s in idle:
         s.sendall(VERSION)

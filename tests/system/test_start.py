@@ -86,7 +86,8 @@ def faulty(*rules):
     if not shutil.which("strace"):
         raise Skip("strace is not installed: system calls cannot be made to fail")
     # -f would follow the threads that close links; the calls of interest are of the first
-    return ["strace", "-qq", "-o", "/dev/null", *[a for rule in rules for a in ("-e", rule)]]
+    # -D: strace is the detached one, the child of this test is npumemd
+    return ["strace", "-D", "-qq", "-o", "/dev/null", *[a for rule in rules for a in ("-e", rule)]]
 
 
 def test_kernel_without_bpf(scratch):

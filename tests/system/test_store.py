@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stores of every kind of wrong: nothing is lost that was there, and the daemon says what it does."""
+import errno
 import glob
 import os
 import sqlite3
@@ -108,15 +109,15 @@ def test_disk_full(scratch):
     """A full disk stops neither observing nor answering; what matters is written when there is room."""
     state = scratch.path("state")
     os.makedirs(state)
-    mount(scratch, "-t", "tmpfs", "-o", "size=1500k", "tmpfs", state)
-    daemon = scratch.daemon()
-    with open(os.path.join(state, "fill"), "wb") as f:
-        try:
-            while True:
-                f.write(b"x" * 4096)
-                f.flush()
-        except OSError:
+    mount(scratch, "-t", "tmpfs", "-o", "size=8m", "tmpfs", state)
+    daemon = scratch.daemon(sets=["daemon.discovery=no"])
+    fill = os.open(os.path.join(state, "fill"), os.O_WRONLY | os.O_CREAT)
+    try:
+        while os.write(fill, b"x" * 4096):
             pass
+    except OSError as e:
+        equal(e.errno, errno.ENOSPC, "the disk is full")
+    os.close(fill)
     agent = observes(scratch, daemon, "full")
     agent("more = [malloc(5000 + i) for i in range(2000)]")
     pid = agent.pid
