@@ -13,8 +13,8 @@ VERSION = b'{"method":"io.npumem.Control.Version","parameters":{}}\0'
 
 def connect(daemon, seconds=30):
     s = socket.socket(socket.AF_UNIX)
+    s.connect(daemon.socket)  # waits while the queue of the socket is full; with a timeout it would not
     s.settimeout(seconds)
-    s.connect(daemon.socket)
     return s
 
 
