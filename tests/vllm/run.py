@@ -1,0 +1,298 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The group `vllm`: npumem against the unmodified vLLM and vllm-ascend serving on the simulated node.
+
+    run.py BUILD_DIR [--only WORD]... [--demand] [--keep]
+
+--only    runs whose name contains the word: "eager early", "eager late"; with it, or with --demand,
+          also those run on demand: graphs, replicas (DP=2 x TP=2), sleep
+--keep    leaves the scratch directories
+
+Oracles: the workers' own torch.npu.memory_stats() and memory_snapshot(), asked through the server;
+the simulated driver's text; vLLM's own log. Ends with one line "N passed, N failed, N skipped".
+"""
+import argparse
+import pathlib
+import re
+import sys
+import threading
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+sys.path[:0] = [str(ROOT / "tests" / "real"), str(ROOT / "sim" / "vllm"), str(ROOT / "sim" / "wheels")]
+
+import harness  # noqa: E402
+import serve  # noqa: E402
+from harness import CheckError, Checks, Daemon, Scratch  # noqa: E402
+
+SETTLE_S = 20
+TOKENS = 8
+# libatb's context in each worker: a buffer of 3 MiB by aclrtMalloc, which adds 32 bytes.
+ATB_CONTEXT_BYTES = (3 << 20) + 32
+# One communicator with vLLM's buffer size of 200 MB: one buffer each way, and 1 MiB.
+HCCL_BYTES = (2 * 200 + 1) << 20
+KV_OWNER = "PTA@vllm@kv_cache"
+DRIVER_ROW = re.compile(r"dev(\d+)\s+\S*HBM\s+(\S+)\s+\d+\s+(\d+)\s")
+
+# name: (options of the server, part of CI)
+CONFIGURATIONS = {
+    "eager": ({"tp": 2}, True),
+    "graphs": ({"tp": 2, "graphs": True}, False),
+    "replicas": ({"tp": 2, "dp": 2}, False),
+    "sleep": ({"tp": 2, "sleep": True}, False),
+}
+
+
+def driver_figures(scratch, tgid):
+    """{(device, module): bytes} from the simulated driver's own text."""
+    return {(int(row[0]), row[1]): int(row[2])
+            for row in DRIVER_ROW.findall(harness.driver_text(scratch, tgid))}
+
+
+def device_of(truth):
+    """The card a worker means: its own number, through the list of cards that it may see."""
+    visible = truth["visible_devices"]
+    return int(visible.split(",")[truth["device"]]) if visible else truth["device"]
+
+
+def check_answer(checks, name, server):
+    checks.true(name, re.fullmatch("[a-z]{%d}" % TOKENS, server.complete("hello", TOKENS)),
+                "the completion is not that many letters")
+
+
+def check_books(checks, name, scratch, truth):
+    """The two sources of truth agree: what the driver counts is what the allocator holds, and what is
+    known to be outside it."""
+    driver, device = driver_figures(scratch, truth["pid"]), device_of(truth)
+    checks.equal(f"{name}: driver's APP bytes", driver.get((device, "APP")),
+                 truth["snapshot"]["total_bytes"] + ATB_CONTEXT_BYTES)
+    checks.equal(f"{name}: driver's HCCL bytes", driver.get((device, "HCCL")), HCCL_BYTES)
+    checks.equal(f"{name}: snapshot and statistics", truth["snapshot"]["allocated_bytes"],
+                 truth["stats"]["allocated"])
+
+
+def rows_of(daemon, tgid):
+    return [row for row in daemon.ask("breakdown")["ranks"] if row["tgid"] == tgid]
+
+
+def figures_of(row):
+    caching = next((pool for pool in row["pools"] if pool["component"] == "caching"), {})
+    return {"rank": row["rank"], "title": row["title"], "device": row["device"],
+            "physical": row["physical_bytes"],
+            "reserved": caching.get("reserved_bytes"), "active": caching.get("active_bytes"),
+            "allocated": caching.get("allocated_bytes"),
+            "workspace_reserved": (row["reserved_bytes"] or 0) - caching.get("reserved_bytes", 0),
+            "unbalanced": [check["level"] for check in row["checks"] if not check["balanced"]]}
+
+
+def wanted_of(scratch, truth, title):
+    device = device_of(truth)
+    physical = sum(size for (card, _), size in driver_figures(scratch, truth["pid"]).items()
+                   if card == device)
+    return {"rank": truth["rank"], "title": title, "device": device, "physical": physical,
+            **truth["stats"], "unbalanced": [],
+            # memory_stats() leaves the workspace pool out, the snapshot has it
+            "workspace_reserved": truth["snapshot"]["total_bytes"] - truth["stats"]["reserved"]}
+
+
+def check_worker(checks, name, daemon, scratch, truth, title):
+    """The worker's row is the worker's own figures, as soon as its last events have arrived; memory
+    that it holds on other cards has rows of its own."""
+    wanted = wanted_of(scratch, truth, title)
+    until = time.monotonic() + SETTLE_S
+    while True:
+        rows = rows_of(daemon, truth["pid"])
+        main = [row for row in rows if row["main"]]
+        got = figures_of(main[0]) if len(main) == 1 else None
+        if got == wanted or time.monotonic() > until:
+            break
+        time.sleep(0.1)
+    if got is None:
+        checks.fail(name, f"{len(main)} main rows of {len(rows)} of this process")
+        return
+    for what, value in wanted.items():
+        checks.equal(f"{name}: {what}", got[what], value)
+    driver = driver_figures(scratch, truth["pid"])
+    elsewhere = {card: 0 for card, _ in driver if card != wanted["device"]}
+    for (card, _), size in driver.items():
+        if card in elsewhere:
+            elsewhere[card] += size
+    checks.equal(f"{name}: on other cards",
+                 {row["device"]: row["physical_bytes"] for row in rows if not row["main"]},
+                 elsewhere)
+
+
+def check_listing(checks, name, daemon, workers, truths):
+    """`npumem ps` has each worker with its title, and on the right card where that is known."""
+    main = {row["tgid"]: row for row in daemon.ask("ps")["ranks"] if row["main"]}
+    checks.equal(f"{name}: titles in ps",
+                 {tgid: main.get(tgid, {}).get("title") for tgid in workers}, workers)
+    cards = {truth["pid"]: device_of(truth) for truth in truths}
+    checks.equal(f"{name}: cards in ps",
+                 {tgid: main.get(tgid, {}).get("device") for tgid in cards}, cards)
+    checks.equal(f"{name}: no card twice",
+                 len({main.get(tgid, {}).get("device") for tgid in workers}), len(workers))
+
+
+def check_kv_cache(checks, name, daemon, server, truths):
+    """The owner's bytes are those of the blocks that hold vLLM's caches, and the figure of its log."""
+    label = f"{name}: kv_cache"
+    owned = {truth["pid"]: sum(owner["bytes"] for row in rows_of(daemon, truth["pid"])
+                               for owner in row["owners"]
+                               if owner["owner"].startswith(KV_OWNER)
+                               and owner["level"] == "allocated") for truth in truths}
+    if not any(owned.values()):
+        checks.skip(label, f"no owner {KV_OWNER}*: owners by phase are not there yet")
+        return
+    names, blocks = server.ask_workers("names"), server.ask_workers("blocks")
+    logged = re.findall(r"Available KV cache memory: ([0-9.]+) GiB", server.text())
+    for truth, named, table in zip(truths, names, blocks):
+        held = {address for _, address in named["kv_caches"].values()}
+        size = sum(block[1] for block in table if block[0] in held)
+        checks.equal(f"{label} of rank {truth['rank']}", owned[truth["pid"]], size)
+    checks.equal(f"{label} in vLLM's log",
+                 [f"{size / (1 << 30):.2f}" for size in owned.values()], logged[:len(owned)])
+
+
+def check_all(checks, name, daemon, scratch, server):
+    """The server is idle: its own figures, and npumem's if there is a daemon."""
+    workers, truths = server.workers(), server.ask_workers("truth")
+    checks.equal(f"{name}: worker processes", len(workers), server.worker_count)
+    for truth in truths:
+        label = f"{name} rank {truth['rank']}"
+        check_books(checks, label, scratch, truth)
+        if daemon:
+            check_worker(checks, label, daemon, scratch, truth, workers.get(truth["pid"]))
+    if daemon:
+        check_listing(checks, name, daemon, workers, truths)
+    return truths
+
+
+def check_sleep(checks, name, daemon, scratch, server):
+    """Sleeping gives the cards' memory back, waking takes it again; npumem follows the driver."""
+    workers = server.workers()
+
+    def physical(source):
+        return {tgid: source(tgid) for tgid in workers}
+
+    def of_driver(tgid):
+        return sum(driver_figures(scratch, tgid).values())
+
+    def of_npumem(tgid):
+        return sum(row["physical_bytes"] or 0 for row in rows_of(daemon, tgid))
+
+    awake = physical(of_driver)
+    server.sleep()
+    asleep = physical(of_driver)
+    checks.true(f"{name}: asleep, workers hold less", all(asleep[t] < awake[t] // 2 for t in workers),
+                f"awake {awake}, asleep {asleep}")
+    if daemon:
+        checks.equal(f"{name}: asleep", settled(lambda: physical(of_npumem), asleep), asleep)
+    server.wake_up()
+    checks.equal(f"{name}: awake again", physical(of_driver), awake)
+    if daemon:
+        checks.equal(f"{name}: awake", settled(lambda: physical(of_npumem), awake), awake)
+    check_answer(checks, f"{name}: completion after waking", server)
+
+
+def settled(ask, wanted):
+    """What `ask` gives once it is `wanted`, or when the time is up."""
+    until = time.monotonic() + SETTLE_S
+    while (got := ask()) != wanted and time.monotonic() < until:
+        time.sleep(0.1)
+    return got
+
+
+def attach_while_serving(checks, name, scratch, binaries, server):
+    """Starts the daemon in the middle of a long answer; the answer must come out whole."""
+    answers = []
+    client = threading.Thread(target=lambda: answers.append(server.complete("long", 200)))
+    client.start()
+    time.sleep(0.5)
+    daemon = Daemon(binaries, scratch)
+    try:
+        took = daemon.wait_blocks(list(server.workers()), 30)
+        print(f"      attached in {took:.2f} s, while a request "
+              f"{'ran' if client.is_alive() else 'had already ended'}", flush=True)
+        client.join(120)
+        checks.true(f"{name}: answer across the attach",
+                    answers and re.fullmatch("[a-z]{200}", answers[0]), f"got {answers!r}")
+    except CheckError:
+        daemon.stop()
+        raise
+    return daemon
+
+
+def run(checks, node, binaries, configuration, late, keep):
+    """One server. Without binaries: the server and the node's books alone."""
+    name = configuration + (" late" if late else " early") if binaries else configuration
+    daemon = None
+    with Scratch(keep) as scratch:
+        try:
+            state = scratch.make("node")
+            if binaries and not late:
+                daemon = Daemon(binaries, scratch)
+            with serve.Server(node, scratch.make("server"), state=state, NPUSIM_BASELINE=0,
+                              **CONFIGURATIONS[configuration][0]) as server:
+                print(f"      {name}: up in {server.wait_ready():.0f} s", flush=True)
+                check_answer(checks, f"{name}: completion", server)
+                if late:
+                    daemon = attach_while_serving(checks, name, scratch, binaries, server)
+                    check_answer(checks, f"{name}: completion when attached", server)
+                truths = check_all(checks, name, daemon, scratch, server)
+                if daemon and not late:
+                    check_kv_cache(checks, name, daemon, server, truths)
+                if configuration == "sleep":
+                    check_sleep(checks, name, daemon, scratch, server)
+                if daemon:
+                    answer = daemon.ask("breakdown")
+                    checks.equal(f"{name}: lost and complete",
+                                 (answer["lost_events"], answer["complete"]), (0, True))
+                check_answer(checks, f"{name}: completion at the end", server)
+                checks.equal(f"{name}: exit code of the server", server.stop(), 0)
+        except (CheckError, serve.ServerError) as error:
+            checks.fail(name, error)
+        finally:
+            if daemon and daemon.stop() != 0:
+                checks.fail(f"{name}: exit code of npumemd", daemon.last_words())
+
+
+def chosen(args):
+    for configuration, (_, in_ci) in CONFIGURATIONS.items():
+        for late in (False, True):
+            name = f"{configuration} {'late' if late else 'early'}"
+            if any(word in name for word in args.only) if args.only else in_ci or args.demand:
+                yield configuration, late
+
+
+def main():
+    parser = argparse.ArgumentParser(description="npumem against the real vLLM server")
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--demand", action="store_true")
+    parser.add_argument("--layout", default="8.1")
+    parser.add_argument("--keep", action="store_true")
+    args = parser.parse_args()
+    checks = Checks()
+    start = time.monotonic()
+    try:
+        node = serve.make_node(args.build, args.layout)
+    except serve.make_venv.WheelsError as error:
+        node = None
+        checks.skip("vllm", error)
+    binaries = harness.find_binaries(args.build)
+    why = harness.may_observe() if binaries else f"no npumemd and npumem in {args.build}"
+    if node and why:
+        checks.skip("npumem beside the server", why)
+        binaries = None
+    for configuration, late in chosen(args) if node else ():
+        if binaries or not late:
+            run(checks, node, binaries, configuration, late, args.keep)
+    print(f"      {time.monotonic() - start:.0f} s", flush=True)
+    print(f"{checks.passed} passed, {checks.failed} failed, {checks.skipped} skipped", flush=True)
+    sys.exit(1 if checks.failed else 0)
+
+
+if __name__ == "__main__":
+    main()
