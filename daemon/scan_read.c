@@ -211,82 +211,135 @@ static uint64_t start_ticks(uint32_t tgid)
     return stat.start_ticks;
 }
 
-static int scan_with(uint32_t tgid, const struct scan_options *o, const char *maps, size_t bytes,
-                     struct scan_result **ret, struct error *reterr)
+struct scan_handle {
+    struct scan_source source;
+    int pidfd;
+    uint64_t ticks, begin_ns;
+    char *maps;
+    size_t maps_bytes;
+    struct image_ranges *ranges;
+    struct roots_table *table;
+    struct scan_record *record;
+    struct image *image;
+    struct scan_input input;
+    struct error roots_error; /* of a bad line in the rows added by hand */
+};
+
+struct scan_handle *scan_close(struct scan_handle *h)
 {
-    _cleanup_(image_ranges_freep) struct image_ranges *ranges = NULL;
-    _cleanup_(roots_table_freep) struct roots_table *table = NULL;
-    _cleanup_(scan_record_freep) struct scan_record *record = NULL;
-    _cleanup_(image_freep) struct image *image = NULL;
-    struct scan_source source = {.tgid = tgid, .memory_fd = -1};
-    struct memory_reader reader = {.read = on_read, .userdata = &source};
-    struct error roots_error = {0};
-    uint64_t begin = now_ns(NULL);
+    if (!h)
+        return NULL;
+    closep(&h->source.memory_fd);
+    closep(&h->pidfd);
+    image_free(h->image);
+    scan_record_free(h->record);
+    roots_table_free(h->table);
+    image_ranges_free(h->ranges);
+    free(h->maps);
+    free(h);
+    return NULL;
+}
+
+const struct scan_input *scan_handle_input(const struct scan_handle *h)
+{
+    return &h->input;
+}
+
+static int image_open(struct scan_handle *h, const struct scan_options *o)
+{
+    struct memory_reader reader = {.read = on_read, .userdata = &h->source};
     struct image_limits limits = {.now_ns = now_ns,
-                                  .deadline_ns = begin + (o->time_ns ? o->time_ns : SCAN_TIME_NS),
-                                  .max_bytes = SCAN_READ_BYTES_MAX};
-    int r = image_ranges_new(maps, bytes, &ranges);
+                                  .deadline_ns =
+                                      h->begin_ns + (o->time_ns ? o->time_ns : SCAN_TIME_NS),
+                                  .max_bytes = SCAN_READ_BYTES_MAX,
+                                  .max_pages = SCAN_PAGES_KEPT};
+    int r = image_ranges_new(h->maps, h->maps_bytes, &h->ranges);
 
     if (r == 0)
-        r = roots_table_new(&table);
+        r = roots_table_new(&h->table);
     if (r == 0 && o->record_path)
-        r = scan_record_new(&reader, &record);
-    if (r == 0 && record)
-        reader = scan_record_reader(record);
-    if (r == 0)
-        r = image_new(&reader, &limits, &image);
+        r = scan_record_new(&reader, &h->record);
+    if (r == 0 && h->record)
+        reader = scan_record_reader(h->record);
+    return r < 0 ? r : image_new(&reader, &limits, &h->image);
+}
+
+/* One byte tells whether its memory may be read at all. */
+static int check_readable(struct scan_handle *h, struct error *reterr)
+{
+    uint32_t tgid = h->source.tgid;
+    char byte;
+    int r = on_read(&h->source, strtoull(h->maps, NULL, 16), &byte, 1);
+
+    if (r != -EACCES && r != -EPERM)
+        return 0;
+    r = error_set(reterr, r, "process %u: its memory may not be read", tgid);
+    return error_fix(reterr, r, "run the daemon as root or with CAP_SYS_PTRACE");
+}
+
+int scan_open(uint32_t tgid, const struct scan_options *options, struct scan_handle **ret,
+              struct error *reterr)
+{
+    _cleanup_(scan_closep) struct scan_handle *h = calloc(1, sizeof(*h));
+    ssize_t bytes;
+    int r;
+
+    if (!h)
+        return error_set(reterr, ENOMEM, "out of memory");
+    h->source = (struct scan_source){.tgid = tgid, .memory_fd = -1};
+    h->begin_ns = now_ns(NULL);
+    h->pidfd = procfs_pidfd(tgid);
+    h->ticks = start_ticks(tgid);
+    if (h->pidfd < 0 || !h->ticks || (options->start_ticks && options->start_ticks != h->ticks))
+        return error_set(reterr, ESRCH, "process %u: no such process", tgid);
+    bytes = procfs_read(tgid, "maps", MAPS_BYTES_MAX, &h->maps);
+    if (bytes <= 0)
+        return error_set(reterr, bytes < 0 ? (int)bytes : -ESRCH,
+                         "process %u: its mappings cannot be read: %s", tgid,
+                         bytes < 0 ? strerror((int)-bytes) : "it has none");
+    h->maps_bytes = (size_t)bytes;
+    r = check_readable(h, reterr);
+    if (r < 0)
+        return r;
+    r = image_open(h, options);
     if (r < 0)
         return error_set(reterr, r, "out of memory");
-    struct scan_input in = {.image = image,
-                            .ranges = ranges,
-                            .table = table,
-                            .is_thorough = o->is_thorough,
-                            .include_host = o->include_host};
-    int roots = roots_load(table, o->roots_dir, &roots_error);
-    in.allocator = allocator_find(tgid, ranges, image);
-    python_find(&in, tgid);
-    r = scan_process(&in, ret);
-    if (source.memory_fd >= 0)
-        close(source.memory_fd);
-    if (r < 0)
-        return error_set(reterr, r, "process %u: out of memory", tgid);
-    (*ret)->s.duration_ns = now_ns(NULL) - begin;
-    if (roots < 0 && !(*ret)->s.names_reason[0])
-        snprintf((*ret)->s.names_reason, sizeof((*ret)->s.names_reason), "%.230s",
-                 roots_error.what);
-    return record ? scan_record_write(record, o->record_path, &in, maps, bytes, reterr) : 0;
+    roots_load(h->table, options->roots_dir, &h->roots_error);
+    h->input = (struct scan_input){.image = h->image,
+                                   .ranges = h->ranges,
+                                   .table = h->table,
+                                   .is_thorough = options->is_thorough,
+                                   .include_host = options->include_host};
+    h->input.allocator = allocator_find(tgid, h->ranges, h->image);
+    python_find(&h->input, tgid);
+    *ret = TAKE_PTR(h);
+    return 0;
 }
 
 int scan_read_process(uint32_t tgid, const struct scan_options *options, struct scan_result **ret,
                       struct error *reterr)
 {
+    _cleanup_(scan_closep) struct scan_handle *h = NULL;
     _cleanup_(scan_result_freep) struct scan_result *result = NULL;
-    _cleanup_close_ int pidfd = procfs_pidfd(tgid);
-    _cleanup_free_ char *maps = NULL;
-    uint64_t ticks = start_ticks(tgid);
-    char word;
+    int r = scan_open(tgid, options, &h, reterr);
 
-    if (pidfd < 0 || !ticks || (options->start_ticks && options->start_ticks != ticks))
-        return error_set(reterr, ESRCH, "process %u: no such process", tgid);
-    ssize_t bytes = procfs_read(tgid, "maps", MAPS_BYTES_MAX, &maps);
-    if (bytes <= 0)
-        return error_set(reterr, bytes < 0 ? (int)bytes : -ESRCH,
-                         "process %u: its mappings cannot be read: %s", tgid,
-                         bytes < 0 ? strerror((int)-bytes) : "it has none");
-    /* one byte tells whether its memory may be read at all */
-    struct scan_source source = {.tgid = tgid, .memory_fd = -1};
-    int r = on_read(&source, strtoull(maps, NULL, 16), &word, 1);
-    if (source.memory_fd >= 0)
-        close(source.memory_fd);
-    if (r == -EACCES || r == -EPERM)
-        return error_fix(reterr,
-                         error_set(reterr, r, "process %u: its memory may not be read", tgid),
-                         "run the daemon as root or with CAP_SYS_PTRACE");
-    r = scan_with(tgid, options, maps, (size_t)bytes, &result, reterr);
     if (r < 0)
         return r;
-    if (!procfs_alive(pidfd) || start_ticks(tgid) != ticks)
+    r = scan_process(&h->input, &result);
+    if (r < 0)
+        return error_set(reterr, r, "process %u: out of memory", tgid);
+    result->s.duration_ns = now_ns(NULL) - h->begin_ns;
+    if (h->roots_error.what[0] && !result->s.names_reason[0])
+        snprintf(result->s.names_reason, sizeof(result->s.names_reason), "%.230s",
+                 h->roots_error.what);
+    if (!procfs_alive(h->pidfd) || start_ticks(tgid) != h->ticks)
         return error_set(reterr, ESRCH, "process %u ended while it was read", tgid);
+    if (h->record) {
+        r = scan_record_write(h->record, options->record_path, &h->input, h->maps, h->maps_bytes,
+                              reterr);
+        if (r < 0)
+            return r;
+    }
     *ret = TAKE_PTR(result);
     return 0;
 }

@@ -17,7 +17,8 @@
 #include "roots_scan.h"
 
 #define SCAN_TIME_NS 2000000000ull
-#define SCAN_READ_BYTES_MAX (512ull << 20)
+#define SCAN_READ_BYTES_MAX (2ull << 30)
+#define SCAN_PAGES_KEPT 8192u /* 32 MiB */
 
 struct scan_options {
     uint64_t time_ns;        /* 0: SCAN_TIME_NS */
@@ -27,8 +28,18 @@ struct scan_options {
     bool is_thorough, include_host;
 };
 
-/* Errors: -ESRCH no such process, or another one by now; -EPERM, -EACCES it may not be read;
- * -ENOMEM. Owns: the caller frees *ret. */
+/* A process made ready to be read: its mappings, the image and where to begin. */
+struct scan_handle;
+/* Errors: as of scan_read_process(). Owns: scan_close(). */
+int scan_open(uint32_t tgid, const struct scan_options *options, struct scan_handle **ret,
+              struct error *reterr);
+struct scan_handle *scan_close(struct scan_handle *h);
+DEFINE_CLEANUP(struct scan_handle *, scan_close)
+const struct scan_input *scan_handle_input(const struct scan_handle *h);
+
+/* Opens, scans, and makes sure that it was the same process all the time. Errors: -ESRCH no such
+ * process, or another one by now; -EPERM, -EACCES it may not be read; -ENOMEM. Owns: the caller
+ * frees *ret. */
 int scan_read_process(uint32_t tgid, const struct scan_options *options, struct scan_result **ret,
                       struct error *reterr);
 

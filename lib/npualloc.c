@@ -24,8 +24,7 @@ static int compare_blocks(const void *a, const void *b)
 
 static void walk_done(struct npualloc_walk *w)
 {
-    free(w->records);
-    free(w->keys);
+    free(w->live);
     map_clear(&w->seen);
     map_clear(&w->pools);
 }
@@ -121,10 +120,10 @@ static int read_once(struct npualloc_walk *w, struct error *reterr)
     if (!is_stable)
         return error_set(reterr, EAGAIN, "the allocator's table changes while it is read");
     w->out->table_count = w->table_count;
-    for (size_t i = 0; r >= 0 && i < w->record_count; i++)
-        r = npualloc_take(w, w->records[i], true);
-    for (size_t i = 0; r >= 0 && i < w->record_count; i++)
-        r = npualloc_take_chain(w, w->records[i]);
+    for (size_t i = 0; r >= 0 && i < w->live_count; i++)
+        r = npualloc_take(w, &w->live[i]);
+    for (size_t i = 0; r >= 0 && i < w->live_count; i++)
+        r = npualloc_take_chain(w, w->live[i].record);
     if (r >= 0)
         r = npualloc_take_pools(w);
     if (r >= 0)

@@ -18,6 +18,11 @@ struct npualloc_layout {
     bool has_requested;
 };
 
+/* An entry of the hash table. */
+struct npualloc_entry {
+    uint64_t record, address;
+};
+
 struct npualloc_walk {
     struct image *image;
     const struct image_ranges *ranges;
@@ -25,9 +30,9 @@ struct npualloc_walk {
     uint64_t entries, slots_mask; /* the hash table */
     uint8_t lookups;
     uint64_t table_count;
-    uint64_t *records; /* of live blocks, as the hash table lists them */
-    uint64_t *keys;    /* their addresses */
-    size_t record_count;
+    struct npualloc_entry
+        *live; /* what the hash table lists, by record, since that reads fastest */
+    size_t live_count;
     struct npualloc_layout layout;
     struct map seen;  /* records taken, struct npualloc_seen */
     struct map pools; /* pools seen, the same */
@@ -46,8 +51,9 @@ int npualloc_table_find(struct npualloc_walk *w, struct error *reterr);
 int npualloc_table_list(struct npualloc_walk *w, bool *ret_stable, struct error *reterr);
 int npualloc_layout_find(struct npualloc_walk *w, struct error *reterr);
 
-/* Takes the record of a block, and the chain of its neighbours. is_live: the hash table has it. */
-int npualloc_take(struct npualloc_walk *w, uint64_t record, bool is_live);
+/* Takes a live block. Errors: -EAGAIN its record is not that of the entry. */
+int npualloc_take(struct npualloc_walk *w, const struct npualloc_entry *entry);
+/* Takes its neighbours to both sides that are not live. */
 int npualloc_take_chain(struct npualloc_walk *w, uint64_t record);
 /* Takes the free blocks of every pool of every device; fills the devices' statistics. */
 int npualloc_take_pools(struct npualloc_walk *w);

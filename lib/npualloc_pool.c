@@ -98,11 +98,16 @@ static int record_take(struct npualloc_walk *w, uint64_t record, bool is_live, u
     return r < 0 ? r : 1;
 }
 
-int npualloc_take(struct npualloc_walk *w, uint64_t record, bool is_live)
+int npualloc_take(struct npualloc_walk *w, const struct npualloc_entry *entry)
 {
     uint64_t links[2];
-    int r = record_take(w, record, is_live, links);
-    return r < 0 ? r : 0;
+    int r = record_take(w, entry->record, true, links);
+
+    if (r < 0)
+        return r;
+    /* taken before: one record under two keys */
+    return r == 1 && w->out->blocks[w->out->block_count - 1].address == entry->address ? 0
+                                                                                       : -EAGAIN;
 }
 
 /* Neighbours to both sides, until one was taken before. Whether they are live the table has said.

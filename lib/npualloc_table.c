@@ -15,6 +15,7 @@
 #define OBJECT_WORDS 256u /* of the allocator object that are searched */
 #define ENTRY_BYTES 24u
 #define ENTRIES_AT_ONCE 170u /* about a page */
+#define SAMPLES_MAX 1024u    /* records that the search for the layout looks at */
 #define RECORD_BYTES 160u    /* of a block's record that are searched */
 #define BLOCK_ALIGN 512u     /* sizes are rounded to it; source: kMinBlockSize */
 
@@ -38,6 +39,12 @@ static bool head_read(const unsigned char *bytes, struct table_head *ret)
            bytes[16] < 64 && load > 0.1f && load <= 1.0f && ret->count <= ret->mask + 1;
 }
 
+static int compare_records(const void *a, const void *b)
+{
+    const struct npualloc_entry *x = a, *y = b;
+    return x->record < y->record ? -1 : x->record > y->record;
+}
+
 int npualloc_table_list(struct npualloc_walk *w, bool *ret_stable, struct error *reterr)
 {
     uint64_t slots =
@@ -45,12 +52,10 @@ int npualloc_table_list(struct npualloc_walk *w, bool *ret_stable, struct error 
     unsigned char bytes[ENTRIES_AT_ONCE * ENTRY_BYTES];
     size_t count = 0;
 
-    free(w->records);
-    free(w->keys);
-    w->record_count = 0;
-    w->records = calloc(w->table_count + 1, sizeof(*w->records));
-    w->keys = calloc(w->table_count + 1, sizeof(*w->keys));
-    if (!w->records || !w->keys)
+    free(w->live);
+    w->live_count = 0;
+    w->live = calloc(w->table_count + 1, sizeof(*w->live));
+    if (!w->live)
         return -ENOMEM;
     *ret_stable = false;
     for (uint64_t at = 0; at < slots; at += ENTRIES_AT_ONCE) {
@@ -65,24 +70,36 @@ int npualloc_table_list(struct npualloc_walk *w, bool *ret_stable, struct error 
                 continue;
             if (count == w->table_count || !image_pointer(image_word(entry, 16)))
                 return 0; /* more than it says, or half written */
-            w->keys[count] = image_word(entry, 8);
-            w->records[count++] = image_word(entry, 16);
+            w->live[count++] = (struct npualloc_entry){.record = image_word(entry, 16),
+                                                       .address = image_word(entry, 8)};
         }
     }
-    w->record_count = count;
+    qsort(w->live, count, sizeof(*w->live), compare_records);
+    w->live_count = count;
     *ret_stable = count == w->table_count;
     return 0;
 }
 
+/* The samples are spread over all records. */
+static size_t sample_count(const struct npualloc_walk *w)
+{
+    return w->live_count < SAMPLES_MAX ? w->live_count : SAMPLES_MAX;
+}
+
+static const struct npualloc_entry *sample(const struct npualloc_walk *w, size_t i)
+{
+    return &w->live[i * w->live_count / sample_count(w)];
+}
+
 /* Words of a record that equal the entry's key, as a bit mask. */
-static int key_words(struct npualloc_walk *w, size_t i, uint32_t *ret)
+static int key_words(struct npualloc_walk *w, const struct npualloc_entry *e, uint32_t *ret)
 {
     unsigned char bytes[RECORD_BYTES];
-    int r = image_read(w->image, w->records[i], bytes, sizeof(bytes));
+    int r = image_read(w->image, e->record, bytes, sizeof(bytes));
 
     *ret = 0;
     for (uint32_t word = 0; r == 0 && word < RECORD_BYTES / 8 && word < 32; word++)
-        if (image_word(bytes, 8 * word) == w->keys[i])
+        if (image_word(bytes, 8 * word) == e->address)
             *ret |= 1u << word;
     return r;
 }
@@ -93,9 +110,9 @@ static bool sizes_fit(struct npualloc_walk *w, unsigned address, bool has_reques
 {
     size_t good = 0;
 
-    for (size_t i = 0; i < w->record_count; i++) {
+    for (size_t i = 0; i < sample_count(w); i++) {
         uint64_t words[4]; /* before the address */
-        if (image_read(w->image, w->records[i] + address - 24, words, sizeof(words)) < 0)
+        if (image_read(w->image, sample(w, i)->record + address - 24, words, sizeof(words)) < 0)
             return false;
         uint64_t bytes = has_requested ? words[0] : words[1];
         uint64_t requested = has_requested ? words[1] : 0;
@@ -104,14 +121,14 @@ static bool sizes_fit(struct npualloc_walk *w, unsigned address, bool has_reques
             continue;
         good++;
     }
-    return good == w->record_count;
+    return good == sample_count(w);
 }
 
 /* {address, live u8, mapped u8 (newer), previous, next}: neighbours point back at each other. */
 static bool links_fit(struct npualloc_walk *w, unsigned address)
 {
-    for (size_t i = 0; i < w->record_count; i++) {
-        uint64_t record = w->records[i], links[2], back;
+    for (size_t i = 0; i < sample_count(w); i++) {
+        uint64_t record = sample(w, i)->record, links[2], back;
         uint8_t is_live;
         if (image_u8(w->image, record + address + 8, &is_live) < 0 || is_live != 1 ||
             image_read(w->image, record + address + 16, links, sizeof(links)) < 0)
@@ -130,13 +147,13 @@ int npualloc_layout_find(struct npualloc_walk *w, struct error *reterr)
 {
     uint32_t common = UINT32_MAX, words;
 
-    for (size_t i = 0; i < w->record_count; i++) {
-        int r = key_words(w, i, &words);
+    for (size_t i = 0; i < sample_count(w); i++) {
+        int r = key_words(w, sample(w, i), &words);
         if (r < 0)
             return r == -EFAULT ? -EAGAIN : r;
         common &= words;
     }
-    if (!w->record_count || !common)
+    if (!w->live_count || !common)
         return error_set(reterr, EBADMSG,
                          "the allocator's records do not hold the addresses of their blocks");
     for (unsigned word = 3; word < 32; word++) {
@@ -170,7 +187,7 @@ static bool table_try(struct npualloc_walk *w, const struct table_head *head)
     w->slots_mask = head->mask;
     w->lookups = head->lookups;
     w->table_count = head->count;
-    return npualloc_table_list(w, &is_stable, NULL) == 0 && w->record_count &&
+    return npualloc_table_list(w, &is_stable, NULL) == 0 && w->live_count &&
            npualloc_layout_find(w, NULL) == 0;
 }
 
