@@ -264,7 +264,9 @@ static bool stats_fit(const unsigned char *bytes, struct npualloc_device *ret)
     for (unsigned kind = 0; kind < STAT_KINDS; kind++)
         if (current[kind][0] != current[kind][1] + current[kind][2])
             return false;
-    if (!current[1][0] || current[5][0] < current[6][0] || current[6][0] < current[4][0])
+    /* expandable segments are in the bytes, not in the number of segments */
+    if (!current[5][0] || current[5][0] < current[6][0] || current[6][0] < current[4][0] ||
+        current[0][0] > current[4][0] || !current[0][0] != !current[4][0])
         return false;
     ret->allocated_bytes = current[4][0];
     ret->reserved_bytes = current[5][0];
