@@ -325,6 +325,22 @@ def test_tail_call_wrapper(scratch, links):
 test_tail_call_wrapper.variants = [("multi",), ("perf",)]
 
 
+def test_call_inside_a_call(scratch, links):
+    """A probed call that makes another: the outermost is the fact, with what it was asked for."""
+    daemon, holder = fake(scratch, links)
+    events = daemon.events("--pid", str(holder.pid))
+    holder.mark()
+    events.until_mark(holder.pid, 1)
+    address = holder.malloc(5000, "o")
+    holder.mark()
+    group = events.until_mark(holder.pid, 1)
+    equal([(e["kind"], e["api"], hal_address(e), e["requested_bytes"]) for e in group],
+          [("alloc", "aclrtMallocAlign32", address, 5000)], "events of one call")
+
+
+test_call_inside_a_call.variants = [("multi",), ("perf-legacy",)]
+
+
 def test_calls_that_never_return(scratch, links):
     """longjmp and pthread_exit out of a probed call: counted as stale, later calls are right."""
     daemon, holder = fake(scratch, links)

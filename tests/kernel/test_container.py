@@ -114,9 +114,46 @@ def test_overlay_twice(scratch, links, order):
     equal(len([b for b in daemon.blocks(host.pid, "physical") if hal_address(b) == address]), 1, "blocks of a call on the host")
     for i, c in enumerate(containers):
         one_event_each(scratch, daemon, c, f"container {i}, again")
+    # a second link would be counted once for C functions as well, but not for entry-only probes
+    aliases = [line for line in daemon.text().splitlines() if "through another mount" in line and "/opt/cann/lib/" in line]
+    check(len(aliases) >= 2, "the files were linked again through the second mount", daemon.text()[-1500:])
 
 
 test_overlay_twice.variants = [("multi", "early"), ("multi", "late"), ("perf", "late")]
+
+
+def test_overlay_blocks(scratch, order):
+    """Block events, which have an entry probe alone: through two mounts of one image, each once."""
+    import test_block
+    lower = scratch.path("lower")
+    os.mkdir(lower)
+    shutil.copytree(os.path.dirname(program("sim/torch-stripped/libtorch_npu.so")), lower + "/torch")
+    mounts = []
+    for name in ("one", "two"):
+        for part in ("upper", "work", "merged"):
+            os.makedirs(scratch.path(name, part))
+        mounts.append(mount(scratch, "-t", "overlay", "overlay", "-o",
+                            f"lowerdir={lower},upperdir={scratch.path(name, 'upper')},workdir={scratch.path(name, 'work')}",
+                            scratch.path(name, "merged")))
+    daemon = scratch.daemon() if order == "early" else None
+    agents = [scratch.agent("8.1", libs=("libascendcl.so", m + "/torch/libtorch_npu.so"), log=False) for m in mounts]
+    daemon = daemon or scratch.daemon()
+    for a in agents:
+        daemon.wait_target(a.pid, "blocks")
+        a(test_block.PREPARE)
+    events = daemon.events("--pid", str(agents[0].pid), "--pid", str(agents[1].pid))
+    for i, a in enumerate(agents):
+        a("blocks = [tensor(3 << 20) for i in range(7)] + [tensor(5000) for i in range(9)]")
+        row = test_block.totals_equal(daemon, a, f"process {i}")
+        owners = {o["owner"]: o["bytes"] for o in row["owners"] if o["level"] == "allocated"}
+        small = a("out = sum(size_of(b) for b in blocks if size_of(b) < 1 << 20)")
+        equal(owners["PTA@small"], small, f"process {i}: blocks below the threshold")
+        a("mark()")
+        group = events.until_mark(a.pid)
+        equal(len([e for e in group if e["kind"] == "block"]), 7, f"process {i}: block events")
+
+
+test_overlay_blocks.variants = [("early",), ("late",)]
 
 
 def test_copied_up(scratch):

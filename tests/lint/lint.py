@@ -255,6 +255,8 @@ def rule_no_places():
         if name.endswith((".png", ".bin", ".gz", ".zst")) or "/seeds/" in name:
             continue
         for number, line in enumerate(text(name).splitlines(), 1):
+            if re.match(r"[A-Za-z0-9_.-]+==[0-9]", line):
+                continue  # a pinned package
             for pattern in PLACES:
                 # a repository's own tree may have a directory of that name in the middle of a path
                 if re.search(r"(?<![\w.$}])" + pattern if pattern.startswith("/") else pattern, line, re.I) \

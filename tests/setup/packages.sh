@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
 # Sourced by quickstart and run-tests: installs what is missing, by apt or dnf, as root.
 
 BUILD_DEB="gcc g++ cmake ninja-build pkg-config clang llvm bpftool libbpf-dev libelf-dev zlib1g-dev libsqlite3-dev

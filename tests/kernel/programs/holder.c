@@ -8,6 +8,7 @@
  *   f ADDRESS   aclrtFree; prints the result
  *   b N         aclrtSetDevice(1) N times; prints the number made
  *   w SIZE      aclrtMallocCached: a tail-call wrapper in the fake library
+ *   o SIZE      aclrtMallocAlign32: calls aclrtMalloc inside in the fake library
  *   j SIZE      aclrtMalloc from which a hook jumps away (longjmp)
  *   t SIZE      aclrtMalloc in a thread, from which a hook ends the thread (pthread_exit)
  *   n SIZE      as a, in a thread that then ends
@@ -28,6 +29,7 @@
 
 static int (*acl_malloc)(void **ret, uint64_t size, int policy);
 static int (*acl_cached)(void **ret, uint64_t size, int policy);
+static int (*acl_align32)(void **ret, uint64_t size, int policy);
 static int (*acl_free)(void *address);
 static int (*acl_set_device)(int device);
 static void (**hook)(void);
@@ -124,6 +126,10 @@ static void obey(char command, uint64_t value)
         made = acl_cached(&address, value, 0);
         printf("%d %p\n", made, address);
         break;
+    case 'o':
+        made = acl_align32(&address, value, 0);
+        printf("%d %p\n", made, address);
+        break;
     case 'f':
         printf("%d\n", acl_free((void *)(uintptr_t)value));
         break;
@@ -170,6 +176,7 @@ int main(int argc, char **argv)
     }
     acl_malloc = (int (*)(void **, uint64_t, int))dlsym(library, "aclrtMalloc");
     acl_cached = (int (*)(void **, uint64_t, int))dlsym(library, "aclrtMallocCached");
+    acl_align32 = (int (*)(void **, uint64_t, int))dlsym(library, "aclrtMallocAlign32");
     acl_free = (int (*)(void *))dlsym(library, "aclrtFree");
     acl_set_device = (int (*)(int))dlsym(library, "aclrtSetDevice");
     hook = (void (**)(void))dlsym(library, "fake_hook");
