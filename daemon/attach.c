@@ -269,7 +269,9 @@ static int file_new(struct attach *a, int fd, const struct stat *st, uint32_t tg
     f->size = st->st_size;
     f->mtime = st->st_mtim;
     f->library = library;
-    data = st->st_size > 0 ? mmap(NULL, st->st_size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
+    /* Shared: into a private mapping the kernel writes the breakpoints of live probes, here as in
+     * any process, and what is looked at would not be what the file has. */
+    data = st->st_size > 0 ? mmap(NULL, st->st_size, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
     if (data == MAP_FAILED) {
         r = error_set(&f->error, st->st_size > 0 ? errno : ENODATA, "cannot map the file");
     } else {
