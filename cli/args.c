@@ -216,6 +216,9 @@ static void set_switch(struct args *a, enum option_id id)
     case OPTION_QUIET:
         a->quiet = true;
         break;
+    case OPTION_TREE:
+        a->tree = true;
+        break;
     case OPTION_VERBOSE:
         a->verbose = true;
         break;

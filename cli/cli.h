@@ -31,6 +31,7 @@ enum option_group {
     GROUP_WATCH = 1 << 3,
     GROUP_LS = 1 << 4,
     GROUP_EVENTS = 1 << 5,
+    GROUP_SCAN = 1 << 6,
 };
 
 enum option_id {
@@ -75,6 +76,7 @@ struct args {
     uint64_t timeout_ns;
     uint64_t limit; /* UINT64_MAX: the verb's default */
     uint64_t min_size_bytes;
+    bool tree;
     bool no_header, no_pager, quiet, verbose, strict, help, version;
 };
 

@@ -160,6 +160,8 @@ int main(int argc, char **argv)
 
     if (argc == 3 && strcmp(argv[1], "--dcmi") == 0) /* the daemon's own child, see card_usage.h */
         return card_usage_child(argv[2]);
+    if (argc == 6 && strcmp(argv[1], "--scan") == 0) /* the same, see scan.h */
+        return scan_child(argc - 2, argv + 2);
     r = options_parse(argc, argv, &o);
     if (r >= 0)
         return r;

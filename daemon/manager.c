@@ -16,8 +16,10 @@
 #include <unistd.h>
 
 #include "driver_usage.h"
+#include "ledger_seen.h"
 #include "log.h"
 #include "procfs.h"
+#include "scan_feed.h"
 
 #define MAINTAIN_NS 1000000000ull
 
@@ -127,6 +129,55 @@ static void settle_facts(struct manager *m)
     }
 }
 
+/* --- scans: what processes held before they were observed --- */
+
+static void scan_ask(struct manager *m, const struct target *t)
+{
+    if (m->scans && t->late && !t->has_workers &&
+        scans_request(m->scans, t->tgid, t->facts.start_ticks, false) < 0)
+        log_warning("process %u: too many scans wait, what it holds has no names", t->tgid);
+}
+
+static void on_scan_began(void *userdata, uint32_t tgid)
+{
+    struct manager *m = userdata;
+
+    ring_sync(m->ring);
+    ledger_seen_begin(m->ledger, tgid, manager_boot_ns());
+}
+
+static void on_scan_ended(void *userdata, uint32_t tgid, const struct scan_result *result,
+                          const struct error *error)
+{
+    struct manager *m = userdata;
+    uint64_t threshold = m->config.probes_block_detail == CONFIG_BLOCK_DETAIL_ALL
+                             ? 0
+                             : m->config.probes_block_threshold;
+
+    if (result) {
+        ring_sync(m->ring);
+        int64_t count = scan_feed(m->ledger, tgid, result, threshold, manager_boot_ns());
+        log_info("process %u: read %lld blocks and %u tensors in %llu ms%s%s", tgid,
+                 (long long)count, result->s.tensor_count,
+                 (unsigned long long)(result->s.duration_ns / 1000000),
+                 result->s.blocks_reason[0] || result->s.names_reason[0] ? ": " : "",
+                 result->s.blocks_reason[0] ? result->s.blocks_reason : result->s.names_reason);
+    } else {
+        log_notice("%s", error->what);
+    }
+    scan_waiters_answer(m, tgid, result, error);
+}
+
+static const struct scans_handler scans_handler = {.began = on_scan_began, .ended = on_scan_ended};
+
+/* Read blocks that went one by one without an event of their own make the sums disagree. */
+static void scans_refresh(struct manager *m)
+{
+    for (struct target *t = targets_first(m->targets); m->scans && t; t = t->next)
+        if (scans_result(m->scans, t->tgid, NULL) && scan_is_stale(m->ledger, t->tgid))
+            scans_request(m->scans, t->tgid, t->facts.start_ticks, false);
+}
+
 static void on_added(void *userdata, struct target *t)
 {
     struct manager *m = userdata;
@@ -135,6 +186,7 @@ static void on_added(void *userdata, struct target *t)
     settle_late(m, t);
     store_process(m->store, &t->facts);
     settle_facts(m);
+    scan_ask(m, t);
     log_info("process %u (%s)%s%s: observed%s", t->tgid, t->facts.comm,
              t->facts.title[0] ? " " : "", t->facts.title, t->late ? ", attached late" : "");
 }
@@ -149,6 +201,8 @@ static void on_exited(void *userdata, struct target *t)
     store_process_final(m->store, m->ledger, t->tgid, now, true);
     ledger_process_exit(m->ledger, t->tgid, t->facts.start_ticks, now);
     ring_forget(m->ring, t->tgid);
+    if (m->scans)
+        scans_forget(m->scans, t->tgid);
     if (t->excluded)
         probe_set_exclude(m->probes, t->tgid, false);
     log_info("process %u (%s): exited", t->tgid, t->facts.comm);
@@ -275,6 +329,7 @@ static int on_maintain(sd_event_source *source, uint64_t usec, void *userdata)
     struct manager *m = userdata;
 
     store_maintain(m->store);
+    scans_refresh(m);
     return rearm(source, MAINTAIN_NS);
 }
 
@@ -401,6 +456,14 @@ static int open_api(struct manager *m, struct error *reterr)
     return api_new(m->event, path, &options, &m->api, reterr);
 }
 
+static int open_scans(struct manager *m)
+{
+    char path[512];
+
+    snprintf(path, sizeof(path), "%s/roots.d", m->paths.config_dir);
+    return scans_new(m->event, path, &scans_handler, m, &m->scans);
+}
+
 static int add_sources(struct manager *m)
 {
     struct {
@@ -458,6 +521,8 @@ static int manager_open(struct manager *m, struct error *reterr)
         r = open_store(m, reterr);
     if (r == 0)
         r = open_kernel_side(m, reterr);
+    if (r == 0)
+        r = open_scans(m);
     if (r == 0 && m->config.daemon_discovery)
         r = discovery_new(m->event, &discovery_handler, m, &m->discovery, reterr);
     if (r < 0)
@@ -509,6 +574,7 @@ struct manager *manager_free(struct manager *m)
     if (!m)
         return NULL;
     m->api = api_free(m->api);
+    m->scans = scans_free(m->scans);
     m->discovery = discovery_free(m->discovery);
     if (m->ring && m->ledger) {
         ring_sync(m->ring);

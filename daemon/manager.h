@@ -18,6 +18,7 @@
 #include "driver_usage.h"
 #include "ledger.h"
 #include "ring.h"
+#include "scan.h"
 #include "store.h"
 #include "target.h"
 
@@ -50,6 +51,8 @@ struct manager {
     struct api *api;
     struct usage_list *usage;
     struct card_usage *cards;
+    struct scans *scans;
+    struct scan_wait *scan_waits; /* clients that wait for a scan (scan_feed.c) */
 
     sd_event_source *sources[8];
     size_t source_count;

@@ -15,6 +15,7 @@
 #include "log.h"
 #include "manager.h"
 #include "probes.h"
+#include "scan_feed.h"
 #include "view.h"
 
 #define FILTER_MAX 64
@@ -543,6 +544,7 @@ const struct api_method manager_methods[] = {
     {"Breakdown", method_breakdown, 0},
     {"Ls", method_ls, 0},
     {"Events", method_events, API_MORE},
+    {"Scan", method_scan, 0},
     {"Attach", method_attach, API_ROOT},
     {"Detach", method_detach, API_ROOT},
 };

@@ -33,7 +33,7 @@ struct pool *pool_free(struct ledger *l, struct pool *pool)
     return NULL;
 }
 
-static struct pool *pool_get(struct ledger *l, struct process *p, uint8_t device, uint8_t component)
+struct pool *pool_get(struct ledger *l, struct process *p, uint8_t device, uint8_t component)
 {
     struct pool *pool = pool_find(p, device, component);
     if (pool || device >= POOL_DEVICE_LIMIT || component >= POOL_COMPONENTS)
@@ -92,9 +92,8 @@ void pool_segment_change(struct process *p, uint8_t flags, uint16_t device, uint
             (uint64_t)-bytes < d->explained_bytes ? (uint64_t)-bytes : d->explained_bytes;
 }
 
-/* Takes totals that are at least as new as the known ones. */
-static void totals_take(struct process *p, struct pool *pool, uint64_t time_ns, int64_t allocated,
-                        int64_t reserved, int64_t active)
+void pool_totals_take(struct process *p, struct pool *pool, uint64_t time_ns, int64_t allocated,
+                      int64_t reserved, int64_t active)
 {
     if (pool->has_totals) {
         /* A drop that no known segment explains: a segment from before attach was freed. */
@@ -131,6 +130,7 @@ static bool total_plausible(int64_t bytes)
 void pool_figures(const struct pool *pool, struct ledger_pool *ret)
 {
     *ret = pool->pub;
+    ret->small_bytes += pool->small_base_bytes;
     int64_t reserved = pool->total_reserved_bytes + changes_after(pool, pool->pub.time_ns);
     ret->reserved_bytes = reserved > 0 ? reserved : 0;
     int64_t rest = ret->allocated_bytes - ret->known_block_bytes;
@@ -225,6 +225,8 @@ static int caching_apply(struct ledger *l, struct process *p, struct pool *pool,
     }
     if (!number) {
         pool->unknown_freed_bytes -= b->size_bytes;
+        if (p->seen)
+            seen_note_free(p->seen, b->address, b->device);
         return free_unmatched(l, p, event);
     }
     const struct entry *e = entry_at(p, number);
@@ -272,8 +274,8 @@ int block_apply(struct ledger *l, struct process *p, const struct nm_event *even
     if (!pool->has_totals)
         pool->base_bytes = base_of(b);
     if (!pool->has_totals || event->time_ns >= pool->pub.time_ns)
-        totals_take(p, pool, event->time_ns, b->total_allocated_bytes, b->total_reserved_bytes,
-                    b->total_active_bytes);
+        pool_totals_take(p, pool, event->time_ns, b->total_allocated_bytes, b->total_reserved_bytes,
+                         b->total_active_bytes);
     if (b->component == NM_BLOCK_WORKSPACE)
         return workspace_apply(l, p, pool, event);
     return caching_apply(l, p, pool, event);
@@ -306,8 +308,8 @@ int ledger_pool_totals(struct ledger *l, const struct nm_pool_key *key,
         pool->pub.event_count = totals->event_count;
     if (pool->has_totals && totals->time_ns <= pool->pub.time_ns)
         return 0;
-    totals_take(p, pool, totals->time_ns, totals->total_allocated_bytes,
-                totals->total_reserved_bytes, totals->total_active_bytes);
+    pool_totals_take(p, pool, totals->time_ns, totals->total_allocated_bytes,
+                     totals->total_reserved_bytes, totals->total_active_bytes);
     return 0;
 }
 

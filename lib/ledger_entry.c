@@ -36,8 +36,8 @@ uint16_t entry_device(const struct process *p, const struct entry *e)
     return (uint16_t)row_at(p, e->row)->key;
 }
 
-static int row_get(struct process *p, uint32_t owner, uint16_t device, enum ledger_level level,
-                   uint32_t *ret)
+int row_get(struct process *p, uint32_t owner, uint16_t device, enum ledger_level level,
+            uint32_t *ret)
 {
     uint64_t key = row_key(owner, device);
     if (p->row_last) {
@@ -266,28 +266,34 @@ int entry_move(struct ledger *l, struct process *p, uint32_t number, enum ledger
     return 0;
 }
 
-uint32_t owner_intern(struct ledger *l, const char *library)
+uint32_t owner_intern(struct ledger *l, const char *name, uint32_t otherwise)
 {
-    char name[64];
-    snprintf(name, sizeof(name), "APP@%.50s", library);
     for (uint32_t i = 0; i < l->owner_count; i++)
         if (strcmp(l->owner_names[i], name) == 0)
             return OWNER_ID_COUNT + i;
     if (l->owner_count == OWNER_LIMIT)
-        return OWNER_ID_APP;
+        return otherwise;
     if (l->owner_count % 16 == 0) {
         char **names = realloc(l->owner_names, (l->owner_count + 16) * sizeof(*names));
         if (!names)
-            return OWNER_ID_APP;
+            return otherwise;
         l->owner_names = names;
         ledger_memory(l, 16 * sizeof(*names));
     }
     char *copy = strdup(name);
     if (!copy)
-        return OWNER_ID_APP;
+        return otherwise;
     ledger_memory(l, (int64_t)strlen(copy) + 1);
     l->owner_names[l->owner_count] = copy;
     return OWNER_ID_COUNT + l->owner_count++;
+}
+
+uint32_t owner_find(struct ledger *l, const char *name)
+{
+    for (uint32_t id = 0; id < OWNER_ID_COUNT; id++)
+        if (strcmp(owner_fixed_name(id), name) == 0)
+            return id;
+    return owner_intern(l, name, OWNER_ID_UNKNOWN);
 }
 
 const char *ledger_owner_name(const struct ledger *l, uint32_t owner)
@@ -311,8 +317,11 @@ struct owner_verdict owner_resolve(struct ledger *l, const struct nm_event *even
 {
     const char *library = caller_library(l, event);
     struct owner_verdict v = owner_of_call(event, library, is_host);
-    if (v.by_library)
-        v.id = owner_intern(l, library);
+    if (v.by_library) {
+        char name[64];
+        snprintf(name, sizeof(name), "APP@%.50s", library);
+        v.id = owner_intern(l, name, OWNER_ID_APP);
+    }
     if (ret_library)
         *ret_library = library;
     return v;

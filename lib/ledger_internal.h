@@ -10,7 +10,9 @@
  *   ledger_scope.c    devices, contexts, streams, communicators
  *   ledger_block.c    torch_npu's pools and blocks
  *   ledger_driver.c   the driver's figures and memory from before attach
+ *   ledger_seen.c     blocks from readings of the allocator
  *   ledger_view.c     iterators
+ *   ledger_restore.c  sums of an earlier moment, instead of events
  */
 #ifndef NPUMEM_LEDGER_INTERNAL_H
 #define NPUMEM_LEDGER_INTERNAL_H
@@ -48,7 +50,8 @@ enum entry_flags {
     ENTRY_SEGMENT_CACHING = 1 << 0,
     ENTRY_SEGMENT_WORKSPACE = 1 << 1,
     ENTRY_IMPORTED = 1 << 2, /* another process's memory: no row, no sum */
-    ENTRY_HOST = 1 << 3
+    ENTRY_HOST = 1 << 3,
+    ENTRY_READ = 1 << 4 /* found by reading the allocator, see ledger_seen.h */
 };
 
 /* One thing that a process holds, 56 bytes. */
@@ -121,6 +124,7 @@ struct pool {
     int64_t total_reserved_bytes;
     int64_t base_bytes;          /* allocated just before the first event that anybody saw */
     int64_t unknown_freed_bytes; /* of it freed since, one by one */
+    int64_t small_base_bytes;    /* small blocks that a reading found, less the kernel's sum then */
     bool has_totals;
     struct ledger_pool then; /* at the device's peak then_epoch */
     uint32_t then_epoch;
@@ -147,6 +151,7 @@ struct process {
     uint64_t orphan_serial;
     uint64_t unmatched_count;    /* frees of unknown device memory */
     uint64_t unmatched_torch_ns; /* the newest one that torch_npu made */
+    struct seen *seen;           /* of readings of its allocator; NULL: none so far */
     int32_t comm_world; /* largest communicator that named a rank, 0 size unknown, -1 none */
     int32_t comm_rank;
     const char *comm_source; /* "hccl", "process_group" */
@@ -241,7 +246,13 @@ struct module_use *module_get(struct ledger *l, struct device_use *d, uint8_t mo
 void device_refresh(struct device_use *d, uint64_t time_ns);
 /* To be called before anything of a process changes: notes its pools as they were at a new peak. */
 void peak_settle(struct process *p);
-uint32_t owner_intern(struct ledger *l, const char *library);
+/* Number of an owner that no table has; `otherwise` when there are too many. */
+uint32_t owner_intern(struct ledger *l, const char *name, uint32_t otherwise);
+/* The same for any owner's name. */
+uint32_t owner_find(struct ledger *l, const char *name);
+/* Number of a running total, made if missing. Returns 0; -ENOSPC; -ENOMEM. */
+int row_get(struct process *p, uint32_t owner, uint16_t device, enum ledger_level level,
+            uint32_t *ret);
 /* Owner of a call, and the library of its caller ("" unknown; borrowed from the caller_fn). */
 struct owner_verdict owner_resolve(struct ledger *l, const struct nm_event *event, bool is_host,
                                    const char **ret_library);
@@ -281,9 +292,18 @@ int free_unmatched(struct ledger *l, struct process *p, const struct nm_event *e
 void pool_segment_change(struct process *p, uint8_t flags, uint16_t device, uint64_t time_ns,
                          int64_t bytes);
 struct pool *pool_find(const struct process *p, uint16_t user_device, uint8_t component);
+/* The same, made if missing; NULL out of memory or out of range. */
+struct pool *pool_get(struct ledger *l, struct process *p, uint8_t device, uint8_t component);
 /* The header's figures of a pool: reserved corrected, small and before-attach computed. */
 void pool_figures(const struct pool *pool, struct ledger_pool *ret);
 struct pool *pool_free(struct ledger *l, struct pool *pool);
+/* Takes totals that are at least as new as the known ones. */
+void pool_totals_take(struct process *p, struct pool *pool, uint64_t time_ns, int64_t allocated,
+                      int64_t reserved, int64_t active);
+/* ledger_seen.c */
+struct seen *seen_free(struct ledger *l, struct seen *seen);
+/* A block that nobody knows was freed. */
+void seen_note_free(struct seen *seen, uint64_t address, uint16_t device);
 /* Remembers a change of reserved memory that is newer than the pool's totals. */
 void pool_change_add(struct pool *pool, uint64_t time_ns, int64_t bytes);
 

@@ -37,6 +37,7 @@ struct process *process_free(struct ledger *l, struct process *p)
     }
     for (uint32_t i = 0; i < p->pool_count; i++)
         pool_free(l, p->pools[i]);
+    seen_free(l, p->seen);
     ledger_memory(l, -(int64_t)(p->device_count * sizeof(*p->devices) +
                                 p->pool_count * sizeof(*p->pools) + sizeof(*p)));
     free(p->devices);

@@ -364,7 +364,10 @@ static void expand(struct walk *w, const struct walk_item *item, struct walk_que
         expand_sequence(w, item, type, q);
         break;
     case PYOBJ_DICT: /* also a class derived from it, whose attributes are left */
-        expand_dict(w, item, item->object, SCAN_KEY, q, item->role);
+        /* a root that is a dict is a module's globals */
+        expand_dict(w, item, item->object,
+                    w->result->nodes[item->node].kind == SCAN_ROOT ? SCAN_ATTRIBUTE : SCAN_KEY, q,
+                    item->role);
         break;
     default:
         expand_instance(w, item, type, q);

@@ -95,6 +95,7 @@ static void tensor_object(struct json *j, const struct scan_result *r, const str
 
 struct sum {
     uint64_t bytes, count;
+    uint64_t dtypes; /* a bit per type of elements */
 };
 
 static void owners_array(struct json *j, const struct scan_result *r)
@@ -145,27 +146,86 @@ static void dtypes_array(struct json *j, const struct scan_result *r)
     json_end(j);
 }
 
-/* Bytes below every module, in the order of the nodes, so that parents come first. */
-static int modules_array(struct json *j, const struct scan_result *r)
+static void dtype_names(struct json *j, uint64_t dtypes)
 {
-    _cleanup_free_ struct sum *sums = calloc(r->s.node_count + 1, sizeof(*sums));
-    uint32_t shown = 0;
+    char text[256];
+    size_t length = 0;
 
-    if (!sums)
-        return -ENOMEM;
+    text[0] = '\0';
+    for (unsigned d = 0; d < 64; d++)
+        if (dtypes >> d & 1)
+            length += length + 24 > sizeof(text)
+                          ? 0
+                          : (size_t)snprintf(text + length, sizeof(text) - length, "%s%s",
+                                             length ? "," : "", torch_dtype_name((uint8_t)d));
+    json_kstr(j, "dtypes", text);
+}
+
+/* Sums of every node: its own tensors and those below it. Parents come before their children. */
+static void sums_make(const struct scan_result *r, struct sum *sums)
+{
     for (uint32_t i = 0; i < r->s.tensor_count; i++)
         if (counts(&r->tensors[i])) {
-            sums[r->tensors[i].node].bytes += r->tensors[i].storage_bytes;
-            sums[r->tensors[i].node].count++;
+            struct sum *s = &sums[r->tensors[i].node];
+            s->bytes += r->tensors[i].storage_bytes;
+            s->count++;
+            s->dtypes |= 1ull << (r->tensors[i].dtype & 63);
         }
     for (uint32_t i = r->s.node_count; i-- > 0;)
         if (r->nodes[i].parent != SCAN_NONE) {
-            sums[r->nodes[i].parent].bytes += sums[i].bytes;
-            sums[r->nodes[i].parent].count += sums[i].count;
+            struct sum *s = &sums[r->nodes[i].parent];
+            s->bytes += sums[i].bytes;
+            s->count += sums[i].count;
+            s->dtypes |= sums[i].dtypes;
         }
+}
+
+/* The next node in the order of the tree: down, else to the side, else up and to the side. */
+static uint32_t tree_next(const struct scan_result *r, const uint32_t *child, const uint32_t *side,
+                          uint32_t node)
+{
+    if (child[node] != SCAN_NONE)
+        return child[node];
+    while (node != SCAN_NONE && side[node] == SCAN_NONE)
+        node = r->nodes[node].parent;
+    return node == SCAN_NONE ? SCAN_NONE : side[node];
+}
+
+static void module_object(struct json *j, const struct scan_result *r, uint32_t node,
+                          const struct sum *sum, unsigned depth)
+{
+    char path[SCAN_PATH_MAX];
+
+    scan_path(r, node, false, path, sizeof(path));
+    json_object(j);
+    json_kstr(j, "name", path);
+    json_ku64(j, "depth", depth);
+    json_ku64(j, "bytes", sum->bytes);
+    json_ku64(j, "tensors", sum->count);
+    dtype_names(j, sum->dtypes);
+    json_end(j);
+}
+
+/* Modules that hold something, each followed by those below it. */
+static int modules_array(struct json *j, const struct scan_result *r)
+{
+    uint32_t count = r->s.node_count, shown = 0, roots = SCAN_NONE;
+    _cleanup_free_ struct sum *sums = calloc(count + 1, sizeof(*sums));
+    _cleanup_free_ uint32_t *links = malloc((2 * (size_t)count + 1) * sizeof(*links));
+
+    if (!sums || !links)
+        return -ENOMEM;
+    uint32_t *child = links, *side = links + count;
+    sums_make(r, sums);
+    memset(links, 0xff, 2 * (size_t)count * sizeof(*links)); /* SCAN_NONE */
+    for (uint32_t i = count; i-- > 0;) {
+        uint32_t parent = r->nodes[i].parent;
+        side[i] = parent == SCAN_NONE ? roots : child[parent];
+        *(parent == SCAN_NONE ? &roots : &child[parent]) = i;
+    }
     json_karray(j, "modules");
-    for (uint32_t i = 0; i < r->s.node_count && shown < MODULES_MAX; i++) {
-        char path[SCAN_PATH_MAX];
+    for (uint32_t i = roots; i != SCAN_NONE && shown < MODULES_MAX;
+         i = tree_next(r, child, side, i)) {
         unsigned depth = 0;
         if (!r->nodes[i].is_module || !sums[i].count)
             continue;
@@ -173,13 +233,7 @@ static int modules_array(struct json *j, const struct scan_result *r)
             depth++;
         if (depth > MODULE_DEPTH)
             continue;
-        scan_path(r, i, false, path, sizeof(path));
-        json_object(j);
-        json_kstr(j, "name", path);
-        json_ku64(j, "depth", depth);
-        json_ku64(j, "bytes", sums[i].bytes);
-        json_ku64(j, "tensors", sums[i].count);
-        json_end(j);
+        module_object(j, r, i, &sums[i], depth);
         shown++;
     }
     json_end(j);

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * scan.c - see scan.h.
+ *
+ * Owns: the queue, the running child and its pipe, the kept results.
+ * Must not: wait for the child; trust its bytes.
+ * Invariants: at most one child; a request is answered by exactly one ended().
+ */
+#include "scan.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "scan_read.h"
+
+#define READ_AT_ONCE (256u << 10)
+
+struct scan_request {
+    uint32_t tgid;
+    bool is_thorough;
+    uint64_t start_ticks;
+};
+
+struct scan_kept {
+    uint32_t tgid;
+    uint64_t time_ns, bytes;
+    struct scan_result *result;
+    struct scan_kept *next; /* newest first */
+};
+
+struct scans {
+    sd_event *event;
+    char *roots_dir;
+    const struct scans_handler *handler;
+    void *userdata;
+    struct scan_request waiting[SCANS_WAITING_MAX];
+    size_t waiting_count;
+    struct scan_request running; /* tgid 0: none */
+    pid_t child;
+    int fd;
+    sd_event_source *io, *timer;
+    char *data;
+    size_t bytes, capacity;
+    struct scan_kept *kept;
+    uint64_t kept_bytes;
+};
+
+static void run_next(struct scans *s);
+
+int scans_new(sd_event *event, const char *roots_dir, const struct scans_handler *handler,
+              void *userdata, struct scans **ret)
+{
+    struct scans *s = calloc(1, sizeof(*s));
+
+    if (!s)
+        return -ENOMEM;
+    s->event = sd_event_ref(event);
+    s->handler = handler;
+    s->userdata = userdata;
+    s->fd = -1;
+    s->child = -1;
+    s->roots_dir = strdup(roots_dir ? roots_dir : "");
+    if (!s->roots_dir) {
+        scans_free(s);
+        return -ENOMEM;
+    }
+    *ret = s;
+    return 0;
+}
+
+static void kept_remove(struct scans *s, struct scan_kept **at)
+{
+    struct scan_kept *k = *at;
+
+    *at = k->next;
+    s->kept_bytes -= k->bytes;
+    scan_result_free(k->result);
+    free(k);
+}
+
+/* Ends the child if it still runs; it is ours and dies of SIGKILL at once. */
+static int child_end(struct scans *s, bool kill_it)
+{
+    int status = 0;
+
+    s->io = sd_event_source_disable_unref(s->io);
+    s->timer = sd_event_source_disable_unref(s->timer);
+    closep(&s->fd);
+    s->fd = -1;
+    if (s->child > 0) {
+        if (kill_it)
+            kill(s->child, SIGKILL);
+        while (waitpid(s->child, &status, 0) < 0 && errno == EINTR)
+            ;
+    }
+    s->child = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+struct scans *scans_free(struct scans *s)
+{
+    if (!s)
+        return NULL;
+    child_end(s, true);
+    while (s->kept)
+        kept_remove(s, &s->kept);
+    free(s->data);
+    free(s->roots_dir);
+    sd_event_unref(s->event);
+    free(s);
+    return NULL;
+}
+
+static uint64_t boot_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_BOOTTIME, &t);
+    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
+/* Keeps a result, in place of an older one of the same process; the oldest go when there are too
+ * many bytes. */
+static void result_keep(struct scans *s, uint32_t tgid, struct scan_result *result, uint64_t bytes)
+{
+    struct scan_kept *k = calloc(1, sizeof(*k));
+
+    scans_forget(s, tgid);
+    if (!k) {
+        scan_result_free(result);
+        return;
+    }
+    *k = (struct scan_kept){
+        .tgid = tgid, .time_ns = boot_ns(), .bytes = bytes, .result = result, .next = s->kept};
+    s->kept = k;
+    s->kept_bytes += bytes;
+    while (s->kept_bytes > SCAN_KEPT_BYTES_MAX && s->kept->next) {
+        struct scan_kept **at = &s->kept->next;
+        while ((*at)->next)
+            at = &(*at)->next;
+        kept_remove(s, at);
+    }
+}
+
+static void finish(struct scans *s, bool kill_it, const char *why)
+{
+    struct error error = {0};
+    struct scan_result *result = NULL;
+    uint32_t tgid = s->running.tgid;
+    int code = child_end(s, kill_it);
+    int r = why ? -ETIMEDOUT : -EIO;
+
+    if (why) {
+        error_set(&error, r, "process %u: %s", tgid, why);
+    } else if (code != 0) {
+        size_t length = strnlen(s->data ? s->data : "", s->bytes);
+        error_set(&error, r, "process %u: %.*s", tgid, (int)(length < 200 ? length : 200),
+                  code > 0 && length ? s->data : "the scan died");
+    } else {
+        r = scan_result_decode(s->data, s->bytes, &result);
+        if (r < 0)
+            error_set(&error, r, "process %u: the scan's answer is no answer", tgid);
+    }
+    s->running = (struct scan_request){0};
+    if (s->handler->ended)
+        s->handler->ended(s->userdata, tgid, result, &error);
+    if (result)
+        result_keep(s, tgid, result, s->bytes);
+    free(s->data);
+    s->data = NULL;
+    s->bytes = s->capacity = 0;
+    run_next(s);
+}
+
+static int on_output(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    struct scans *s = userdata;
+    ssize_t n;
+
+    if (s->capacity - s->bytes < READ_AT_ONCE) {
+        size_t capacity = s->capacity ? 2 * s->capacity : 4 * READ_AT_ONCE;
+        char *data = capacity <= SCAN_WIRE_BYTES_MAX ? realloc(s->data, capacity) : NULL;
+        if (!data) {
+            finish(s, true, "the scan's answer is too long");
+            return 0;
+        }
+        s->data = data;
+        s->capacity = capacity;
+    }
+    n = read(fd, s->data + s->bytes, READ_AT_ONCE);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    if (n <= 0)
+        finish(s, false, NULL);
+    else
+        s->bytes += (size_t)n;
+    return 0;
+}
+
+static int on_timeout(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    finish(userdata, true, "the scan took too long");
+    return 0;
+}
+
+static pid_t spawn_child(const struct scans *s, int output)
+{
+    char tgid[16], ticks[24], thorough[2];
+    char *const argv[] = {(char *)"npumemd", (char *)"--scan", tgid, ticks,
+                          thorough,          s->roots_dir,     NULL};
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none;
+    pid_t pid = -1;
+
+    snprintf(tgid, sizeof(tgid), "%u", s->running.tgid);
+    snprintf(ticks, sizeof(ticks), "%llu", (unsigned long long)s->running.start_ticks);
+    snprintf(thorough, sizeof(thorough), "%d", s->running.is_thorough);
+    sigemptyset(&none);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    if (posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, argv, environ) != 0)
+        pid = -1;
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    return pid;
+}
+
+static int child_start(struct scans *s)
+{
+    int fds[2], r;
+
+    if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0)
+        return -errno;
+    fcntl(fds[1], F_SETFL, 0); /* the child may wait */
+    s->fd = fds[0];
+    s->child = spawn_child(s, fds[1]);
+    close(fds[1]);
+    r = s->child < 0 ? -EAGAIN : 0;
+    if (r == 0)
+        r = sd_event_add_io(s->event, &s->io, s->fd, EPOLLIN, on_output, s);
+    if (r >= 0)
+        r = sd_event_add_time_relative(s->event, &s->timer, CLOCK_MONOTONIC,
+                                       SCAN_CHILD_TIMEOUT_NS / 1000, 0, on_timeout, s);
+    return r < 0 ? r : 0;
+}
+
+static void run_next(struct scans *s)
+{
+    if (s->running.tgid || !s->waiting_count)
+        return;
+    s->running = s->waiting[0];
+    s->waiting_count--;
+    memmove(&s->waiting[0], &s->waiting[1], s->waiting_count * sizeof(s->waiting[0]));
+    if (s->handler->began)
+        s->handler->began(s->userdata, s->running.tgid);
+    if (child_start(s) < 0)
+        finish(s, true, "the scan could not be started");
+}
+
+int scans_request(struct scans *s, uint32_t tgid, uint64_t start_ticks, bool is_thorough)
+{
+    for (size_t i = 0; i < s->waiting_count; i++)
+        if (s->waiting[i].tgid == tgid) {
+            s->waiting[i].is_thorough |= is_thorough;
+            return 0;
+        }
+    if (s->running.tgid == tgid && s->running.is_thorough >= is_thorough)
+        return 0;
+    if (s->waiting_count == SCANS_WAITING_MAX)
+        return -ENOSPC;
+    s->waiting[s->waiting_count++] =
+        (struct scan_request){.tgid = tgid, .start_ticks = start_ticks, .is_thorough = is_thorough};
+    run_next(s);
+    return 0;
+}
+
+const struct scan_result *scans_result(const struct scans *s, uint32_t tgid, uint64_t *ret_time_ns)
+{
+    for (const struct scan_kept *k = s->kept; k; k = k->next)
+        if (k->tgid == tgid) {
+            if (ret_time_ns)
+                *ret_time_ns = k->time_ns;
+            return k->result;
+        }
+    return NULL;
+}
+
+void scans_forget(struct scans *s, uint32_t tgid)
+{
+    for (struct scan_kept **at = &s->kept; *at; at = &(*at)->next)
+        if ((*at)->tgid == tgid) {
+            kept_remove(s, at);
+            return;
+        }
+}
+
+static int output_write(const char *data, size_t bytes)
+{
+    while (bytes) {
+        ssize_t n = write(STDOUT_FILENO, data, bytes);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return -EIO;
+        data += n;
+        bytes -= (size_t)n;
+    }
+    return 0;
+}
+
+int scan_child(int argc, char **argv)
+{
+    _cleanup_(scan_result_freep) struct scan_result *result = NULL;
+    _cleanup_free_ void *data = NULL;
+    struct scan_options options = {0};
+    struct error error = {0};
+    struct rlimit processor = {.rlim_cur = 4, .rlim_max = 4}, core = {0};
+    size_t bytes;
+
+    if (argc != 4)
+        return 2;
+    /* the reader of a hostile image: never in the way of anybody, and dead when it does not end */
+    setpriority(PRIO_PROCESS, 0, 19);
+    setrlimit(RLIMIT_CPU, &processor);
+    setrlimit(RLIMIT_CORE, &core);
+    options.start_ticks = strtoull(argv[1], NULL, 10);
+    options.is_thorough = argv[2][0] == '1';
+    options.roots_dir = argv[3][0] ? argv[3] : NULL;
+    if (scan_read_process((uint32_t)strtoul(argv[0], NULL, 10), &options, &result, &error) < 0) {
+        output_write(error.what, strlen(error.what) + 1);
+        return 1;
+    }
+    if (scan_result_encode(result, &data, &bytes) < 0)
+        return 1;
+    return output_write(data, bytes) < 0;
+}
