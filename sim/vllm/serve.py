@@ -176,8 +176,8 @@ class Server:
     def sleep(self, level=1):
         self.request(f"/sleep?level={level}")
 
-    def wake_up(self):
-        self.request("/wake_up")
+    def wake_up(self, seconds=120):
+        self.request("/wake_up", seconds=seconds)
 
     def processes(self):
         """{pid: title} of the server's process and all below it."""

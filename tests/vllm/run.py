@@ -5,15 +5,17 @@
     run.py BUILD_DIR [--only WORD]... [--demand] [--keep]
 
 --only    runs whose name contains the word: "eager early", "eager late"; with it, or with --demand,
-          also those run on demand: graphs, replicas (DP=2 x TP=2), sleep
+          also those run on demand: graphs, replicas (DP=2 x TP=2), sleep, oom (in wake_up)
 --keep    leaves the scratch directories
 
 Oracles: the workers' own torch.npu.memory_stats() and memory_snapshot(), asked through the server;
 the simulated driver's text; vLLM's own log. Ends with one line "N passed, N failed, N skipped".
 """
 import argparse
+import contextlib
 import pathlib
 import re
+import sqlite3
 import sys
 import threading
 import time
@@ -43,6 +45,7 @@ CONFIGURATIONS = {
     "graphs": ({"tp": 2, "graphs": True}, False),
     "replicas": ({"tp": 2, "dp": 2}, False),
     "sleep": ({"tp": 2, "sleep": True}, False),
+    "oom": ({"tp": 2, "sleep": True}, False),
 }
 
 
@@ -195,6 +198,37 @@ def check_sleep(checks, name, daemon, scratch, server):
     check_all(checks, f"{name}: awake again", daemon, scratch, server)
 
 
+def check_oom(checks, name, node, daemon, scratch, server):
+    """Another process takes card 0 while the server sleeps: waking ends the worker there by SIGABRT,
+    without a traceback, and so the server. The record of the failed call is in npumem's store."""
+    worker = next(truth["pid"] for truth in server.ask_workers("truth") if truth["device"] == 0)
+    server.sleep()
+    with harness.Program(node, scratch, "hog", [serve.HERE / "hog.py", 0]) as hog:
+        harness.wait_for(lambda: hog.out.read_bytes().endswith(b"\n"), 30, "the hog", hog.alive)
+        woke = True
+        try:
+            server.wake_up(60)
+        except serve.ServerError:
+            woke = False
+        checks.equal(f"{name}: woke up", woke, False)
+        harness.wait_for(lambda: serve.title_of(worker) == "", 30, "the end of the worker")
+        text = server.text()
+        checks.true(f"{name}: ended by std::terminate", "terminate called" in text, server.tail())
+        checks.equal(f"{name}: the worker's own last words",
+                     re.findall(r"^\(Worker_TP0[^)]*\) (?:ERROR|Traceback).*", text, re.MULTILINE), [])
+        if not daemon:
+            return
+        rows = {row["tgid"]: row for row in daemon.ask("breakdown")["ranks"] if row["main"]}
+        checks.equal(f"{name}: the holder of the card",
+                     (rows[hog.pid]["device"], rows[hog.pid]["physical_bytes"]),
+                     (0, sum(driver_figures(scratch, hog.pid).values())))
+    checks.equal(f"{name}: exit code of npumemd", daemon.stop(), 0)
+    with contextlib.closing(sqlite3.connect(daemon.store())) as store:
+        failed = store.execute("SELECT result, requested_bytes > 0 FROM event WHERE tgid = ? AND "
+                               "kind = 'failed_call'", (worker,)).fetchall()
+    checks.equal(f"{name}: the worker's failed call in the store", failed, [(207001, 1)])
+
+
 def settled(ask, wanted):
     """What `ask` gives once it is `wanted`, or when the time is up."""
     until = time.monotonic() + SETTLE_S
@@ -248,8 +282,11 @@ def run(checks, node, binaries, configuration, late, keep):
                     answer = daemon.ask("breakdown")
                     checks.equal(f"{name}: lost and complete",
                                  (answer["lost_events"], answer["complete"]), (0, True))
-                check_answer(checks, f"{name}: completion at the end", server)
-                checks.equal(f"{name}: exit code of the server", server.stop(), 0)
+                if configuration == "oom":
+                    check_oom(checks, name, node, daemon, scratch, server)
+                else:
+                    check_answer(checks, f"{name}: completion at the end", server)
+                    checks.equal(f"{name}: exit code of the server", server.stop(), 0)
         except (CheckError, serve.ServerError) as error:
             checks.fail(name, error)
         finally:
