@@ -1,0 +1,395 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The group `late`: what processes hold that were never observed before, by name.
+
+    run.py BUILD_DIR [--only WORD]... [--demand] [--keep]
+
+--only    checks whose name contains the word: objects, tensors, large, vllm eager, vllm graphs, vllm sleep
+--demand  also those that are not part of CI: vllm graphs, vllm sleep
+
+Oracles: the processes themselves: their own description of their objects, memory_snapshot(), memory_stats(),
+state_dict(), vLLM's log. Ends with one line "N passed, N failed, N skipped".
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+sys.path[:0] = [str(ROOT / "tests" / "real"), str(ROOT / "sim" / "vllm"), str(ROOT / "sim" / "wheels")]
+
+import harness  # noqa: E402
+import node as wheels_node  # noqa: E402
+import serve  # noqa: E402
+from harness import CheckError, Checks, Daemon, Scratch  # noqa: E402
+
+PROGRAMS = HERE / "programs"
+MINORS = (9, 10, 11, 12, 13)
+VLLM = {"vllm eager": ({"tp": 2}, True), "vllm graphs": ({"tp": 2, "graphs": True}, False),
+        "vllm sleep": ({"tp": 2, "sleep": True}, False)}
+SCANS_IN_A_ROW = 20
+# The bars of the project.
+NAMED_RATIO, NAMED_RATIO_WITHOUT_KV = 0.99, 0.75
+LARGE_SECONDS = 2.0
+LARGE_PARAMETERS = 100_000
+
+
+class Tools:
+    """Programs of the build directory."""
+
+    def __init__(self, build):
+        self.directory = build / "tests" / "late"
+
+    def scan(self, tgid, *options):
+        """(document, peak memory in KiB); CheckError with the reason."""
+        done = subprocess.run([self.directory / "scan_one", *options, str(tgid)],
+                              capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode:
+            raise CheckError(f"scan_one {tgid}: {done.stderr.strip()}")
+        return json.loads(done.stdout), int(re.search(r"max_rss_kib (\d+)", done.stderr)[1])
+
+    def dump(self, tgid, function, local):
+        done = subprocess.run([self.directory / "dump_objects", str(tgid), function, local],
+                              capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode:
+            raise CheckError(f"dump_objects {tgid} {function} {local}: {done.stderr.strip()}")
+        return json.loads(done.stdout)
+
+
+def interpreters():
+    """{minor: path} of the CPythons of pyenv and of the system."""
+    found = {}
+    for path in sorted(pathlib.Path.home().glob(".pyenv/versions/3.*/bin/python3")):
+        found.setdefault(int(path.parent.parent.name.split(".")[1]), path)
+    for minor in MINORS:
+        system = shutil.which(f"python3.{minor}")
+        if system:
+            found.setdefault(minor, pathlib.Path(system))
+    return found
+
+
+def child_of(argv, **more):
+    return subprocess.Popen([str(word) for word in argv], stdout=subprocess.PIPE,
+                            stdin=subprocess.DEVNULL, text=True, **more)
+
+
+def check_objects(checks, tools):
+    """Every form of object on every interpreter, against the process's own description."""
+    found = interpreters()
+    for minor in MINORS:
+        name = f"objects: CPython 3.{minor}"
+        if minor not in found:
+            checks.skip(name, "not installed")
+            continue
+        with child_of([found[minor], PROGRAMS / "objects.py"]) as process:
+            try:
+                said = json.loads(process.stdout.readline())
+                process.stdout.readline()
+                time.sleep(0.1)
+                for local in ("value", "captured"):
+                    got = tools.dump(process.pid, said["function"], local)
+                    checks.equal(f"{name}: {local}", got["value"], said[local])
+                checks.equal(f"{name}: version, modules", (got["minor"], got["modules"]),
+                             (minor, True))
+                checks.true(f"{name}: tracked objects", got["tracked"] > 1000, got["tracked"])
+                document, _ = tools.scan(process.pid)
+                checks.equal(f"{name}: nothing named without torch",
+                             (document["tensors"], document["coverage"]["names"],
+                              document["coverage"]["blocks"]), ([], "none", "none"))
+            except CheckError as error:
+                checks.fail(name, error)
+            finally:
+                process.kill()
+
+
+def live(document):
+    return {(int(block["address"], 16), block["size_bytes"], block["requested_bytes"])
+            for block in document["blocks"] if block["state"] == "live"}
+
+
+def holes(document):
+    return {(int(block["address"], 16), block["size_bytes"])
+            for block in document["blocks"] if block["state"] in ("free", "pending")}
+
+
+def states(document, owners=None):
+    return {tensor["state_name"]: [int(tensor["address"], 16), tensor["size_bytes"], tensor["dtype"]]
+            for tensor in document["tensors"]
+            if "state_name" in tensor and (not owners or tensor["owner"] in owners)}
+
+
+def owned(document, owner):
+    return sum(row["bytes"] for row in document["owners"] if row["owner"] == owner)
+
+
+def start_program(node, scratch, program, *arguments):
+    process = child_of([node.python, PROGRAMS / program, *arguments], cwd=PROGRAMS,
+                       env=node.environment(scratch.make("node")),
+                       stderr=open(scratch.path / f"{program}.err", "wb"))
+    for line in process.stdout:
+        if line.strip() == "ready":
+            return process
+    raise CheckError(f"{program}: {(scratch.path / f'{program}.err').read_text()[-1500:]}")
+
+
+def check_tensors(checks, tools, node, keep):
+    """A plain program on the real torch and torch_npu: blocks and names against torch's own."""
+    name = "tensors"
+    with Scratch(keep) as scratch:
+        truth_path = scratch.path / "truth.json"
+        process = start_program(node, scratch, "tensors.py", truth_path)
+        try:
+            truth = json.loads(truth_path.read_text())
+            document, _ = tools.scan(process.pid)
+            checks.equal(f"{name}: live blocks", live(document),
+                         {tuple(b[:3]) for b in truth["blocks"] if b[3] == "active_allocated"})
+            checks.equal(f"{name}: holes", holes(document),
+                         {tuple(b[:2]) for b in truth["blocks"] if b[3] != "active_allocated"})
+            row = document["allocators"][0]
+            checks.equal(f"{name}: allocated and reserved",
+                         (row["allocated_bytes"], row["reserved_bytes"]),
+                         (truth["allocated"], truth["reserved"]))
+            checks.equal(f"{name}: every byte named", row["unnamed_bytes"], 0)
+            wanted = dict(truth["state_dict"])
+            got = states(document)
+            # tied weights have one name: whichever comes first
+            missing = {key for key in wanted if key not in got}
+            checks.equal(f"{name}: state_dict without the tied name", missing, {"tied.weight"})
+            checks.equal(f"{name}: addresses, sizes, types",
+                         got, {key: value for key, value in wanted.items() if key not in missing})
+            named = {tensor["name"]: tensor for tensor in document["tensors"]}
+            checks.equal(f"{name}: view under its base", named["main().runner.view"].get("base"),
+                         "main().runner.kv_caches[0][0]")
+            checks.equal(f"{name}: keys of a dict",
+                         [named[f"main().runner.by_name[{key}]"]["shape"] for key in ("x", "7")],
+                         [[3, 5, 7], [9]])
+            checks.equal(f"{name}: quantised", named["main().runner.model.int8"].get("quantised"), True)
+            checks.equal(f"{name}: cut off by its time", tools.scan(process.pid, "--time", "1")[0]
+                         ["tensors"], [])
+            process.send_signal(19)  # SIGSTOP: reading needs no cooperation
+            stopped, _ = tools.scan(process.pid)
+            checks.equal(f"{name}: stopped process", live(stopped), live(document))
+            process.kill()
+            process.wait()
+            try:
+                tools.scan(process.pid)
+                checks.fail(f"{name}: ended process", "was scanned")
+            except CheckError as error:
+                checks.true(f"{name}: ended process", "no such process" in str(error), error)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def check_large(checks, tools, node, keep):
+    name = "large"
+    with Scratch(keep) as scratch:
+        process = start_program(node, scratch, "large.py")
+        try:
+            best = min((tools.scan(process.pid) for _ in range(3)),
+                       key=lambda one: one[0]["scan"]["duration_ns"])
+            document = best[0]
+            checks.equal(f"{name}: parameters named", len(states(document)), LARGE_PARAMETERS)
+            checks.equal(f"{name}: blocks", document["allocators"][0]["allocated_blocks"],
+                         LARGE_PARAMETERS)
+            seconds = document["scan"]["duration_ns"] / 1e9
+            checks.true(f"{name}: within {LARGE_SECONDS} s ({seconds:.2f} s)", seconds <= LARGE_SECONDS,
+                        f"{seconds} s")
+        finally:
+            process.kill()
+            process.wait()
+
+
+# --- the real server ---
+
+def rates(server, count, tokens=60):
+    taken = []
+    for _ in range(count):
+        start = time.monotonic()
+        server.complete("hello", tokens)
+        taken.append(time.monotonic() - start)
+    return sorted(taken)[count // 2]
+
+
+def check_worker(checks, name, tools, truth, names, blocks, server):
+    document, memory = tools.scan(truth["pid"])
+    checks.equal(f"{name}: live blocks", live(document),
+                 {tuple(b[:3]) for b in blocks if b[3] == "active_allocated"})
+    row = document["allocators"][0]
+    checks.equal(f"{name}: allocated, reserved",
+                 (row["allocated_bytes"], row["reserved_bytes"]),
+                 (truth["stats"]["allocated"], truth["stats"]["reserved"]))
+    checks.equal(f"{name}: coverage", (document["coverage"]["blocks"], document["coverage"]["names"]),
+                 ("full", "full"))
+    kv = sum(block["size_bytes"] for block in document["blocks"]
+             if block["state"] == "live" and block.get("owner") == "PTA@vllm@kv_cache")
+    ratio = row["named_bytes"] / row["allocated_bytes"]
+    rest = (row["named_bytes"] - kv) / (row["allocated_bytes"] - kv)
+    print(f"      {name}: {100 * ratio:.2f} % named, {100 * rest:.2f} % without KV cache, "
+          f"{document['scan']['duration_ns'] / 1e6:.0f} ms, peak {memory} KiB", flush=True)
+    checks.true(f"{name}: named", ratio >= NAMED_RATIO, ratio)
+    checks.true(f"{name}: named without KV cache", rest >= NAMED_RATIO_WITHOUT_KV, rest)
+    wanted = {key: [value[1], value[0], value[2][6:]] for key, value in names["state_dict"].items()}
+    got = states(document, {"PTA@vllm@weights"})
+    checks.equal(f"{name}: state_dict", {key: got.get(key) for key in wanted}, wanted)
+    checks.equal(f"{name}: KV cache", owned(document, "PTA@vllm@kv_cache"),
+                 sum(size for size, _ in names["kv_caches"].values()))
+    logged = re.findall(r"Available KV cache memory: ([0-9.]+) GiB", server.text())
+    checks.equal(f"{name}: KV cache in vLLM's log",
+                 f"{owned(document, 'PTA@vllm@kv_cache') / (1 << 30):.2f}", logged[truth["rank"]])
+    return document
+
+
+def persistent(document):
+    """What does not come and go with requests."""
+    return sorted((tensor["name"], tensor["address"], tensor["size_bytes"])
+                  for tensor in document["tensors"]
+                  if tensor["owner"] in ("PTA@vllm@weights", "PTA@vllm@kv_cache"))
+
+
+def check_generating(checks, name, tools, server, tgid):
+    """Scans while it generates: each finds the same weights and caches; the rate stays."""
+    quiet = rates(server, 5)
+    stop = threading.Event()
+    lists, complete = [], 0
+
+    def client():
+        while not stop.is_set():
+            server.complete("hello", 60)
+
+    threads = [threading.Thread(target=client) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(SCANS_IN_A_ROW):
+            document, _ = tools.scan(tgid)
+            lists.append(persistent(document))
+            complete += document["coverage"]["blocks"] == "full"
+            time.sleep(0.1)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    checks.equal(f"{name}: {SCANS_IN_A_ROW} scans agree",
+                 [len(one) for one in lists if one != lists[0]], [])
+    checks.true(f"{name}: something was named", len(lists[0]) > 50, len(lists[0]))
+    checks.true(f"{name}: blocks add up in most", complete >= SCANS_IN_A_ROW * 3 // 4,
+                f"{complete} of {SCANS_IN_A_ROW}")
+    print(f"      {name}: blocks add up in {complete} of {SCANS_IN_A_ROW} scans", flush=True)
+    scanning = threading.Event()
+
+    def scanner():
+        while not scanning.is_set():
+            tools.scan(tgid)
+            time.sleep(1)
+
+    thread = threading.Thread(target=scanner)
+    thread.start()
+    busy = rates(server, 5)
+    scanning.set()
+    thread.join()
+    print(f"      {name}: {quiet:.2f} s per request quiet, {busy:.2f} s with a scan a second", flush=True)
+
+
+def check_daemon(checks, name, scratch, binaries, server, truths, names):
+    """The daemon that starts now says the same, by owner."""
+    with Daemon(binaries, scratch) as daemon:
+        wanted = {truth["pid"]: sum(size for size, _ in named["kv_caches"].values())
+                  for truth, named in zip(truths, names)}
+
+        def kv():
+            rows = [row for row in daemon.ask("breakdown")["ranks"] if row["tgid"] in wanted]
+            return {row["tgid"]: owner["bytes"] for row in rows for owner in row["owners"]
+                    if owner["owner"] == "PTA@vllm@kv_cache" and owner["level"] == "allocated"}
+
+        harness.wait_for(lambda: len(kv()) == len(wanted), 20, "KV cache in breakdown")
+        # blocks are rounded up: at most 512 bytes and a pad for each of the few tensors
+        for tgid, size in wanted.items():
+            checks.true(f"{name}: breakdown of {tgid}", 0 <= kv()[tgid] - size <= 64 * 1024,
+                        f"{kv()[tgid]}, wanted {size}")
+        for row in daemon.ask("breakdown")["ranks"]:
+            if row["tgid"] in wanted and row["main"]:
+                bad = [check for check in row["checks"] if not check["balanced"]]
+                checks.equal(f"{name}: sums of {row['tgid']}", bad, [])
+        tgid = truths[0]["pid"]
+        document = daemon.ask("scan", str(tgid), "--limit", "0")
+        got = states(document, {"PTA@vllm@weights"})
+        checks.equal(f"{name}: npumem scan", {key: got.get(key, [0, 0])[1] for key in
+                                              names[0]["state_dict"]},
+                     {key: value[0] for key, value in names[0]["state_dict"].items()})
+        server.complete("hello", 20)
+
+
+def check_vllm(checks, tools, node, binaries, name, options, keep):
+    with Scratch(keep) as scratch:
+        with serve.Server(node, scratch.make("server"), state=scratch.make("node"),
+                          NPUSIM_BASELINE=0, **options) as server:
+            print(f"      {name}: up in {server.wait_ready():.0f} s", flush=True)
+            server.complete("hello", 16)
+            truths, names = server.ask_workers("truth"), server.ask_workers("names")
+            for truth, named, blocks in zip(truths, names, server.ask_workers("blocks")):
+                check_worker(checks, f"{name} rank {truth['rank']}", tools, truth, named, blocks, server)
+            check_generating(checks, name, tools, server, truths[0]["pid"])
+            if binaries:
+                check_daemon(checks, f"{name} daemon", scratch, binaries, server, truths, names)
+            if options.get("sleep"):
+                server.sleep()
+                document, _ = tools.scan(truths[0]["pid"])
+                checks.equal(f"{name}: asleep, blocks", document["coverage"]["blocks"], "full")
+                server.wake_up()
+                server.complete("hello", 8)
+
+
+def chosen(args, name, in_ci=True):
+    return any(word in name for word in args.only) if args.only else in_ci or args.demand
+
+
+def guarded(checks, name, fn, *arguments):
+    try:
+        fn(checks, *arguments)
+    except (CheckError, serve.ServerError, OSError) as error:
+        checks.fail(name, error)
+
+
+def main():
+    parser = argparse.ArgumentParser(description="late attach with names")
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--demand", action="store_true")
+    parser.add_argument("--keep", action="store_true")
+    args = parser.parse_args()
+    checks, tools = Checks(), Tools(args.build)
+    if os.geteuid():
+        checks.skip("late", "reading other processes needs root")
+    else:
+        if chosen(args, "objects"):
+            guarded(checks, "objects", check_objects, tools)
+        torch = [fn for word, fn in (("tensors", check_tensors), ("large", check_large))
+                 if chosen(args, word)]
+        servers = {name: options for name, (options, in_ci) in VLLM.items()
+                   if chosen(args, name, in_ci)}
+        try:
+            node = wheels_node.Node(args.build) if torch else None
+            for fn in torch:
+                guarded(checks, fn.__name__, fn, tools, node, args.keep)
+            node = serve.make_node(args.build) if servers else None
+            binaries = harness.find_binaries(args.build)
+            if harness.may_observe():
+                binaries = None
+            for name, options in servers.items():
+                guarded(checks, name, check_vllm, tools, node, binaries, name, options, args.keep)
+        except serve.make_venv.WheelsError as error:
+            checks.skip("the wheels", error)
+    print(f"{checks.passed} passed, {checks.failed} failed, {checks.skipped} skipped", flush=True)
+    sys.exit(1 if checks.failed else 0)
+
+
+if __name__ == "__main__":
+    main()
