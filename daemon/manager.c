@@ -55,6 +55,8 @@ static void on_notice(void *userdata, const struct ledger_notice *notice)
     struct manager *m = userdata;
     struct manager_notice *n;
 
+    if (notice->kind == NOTICE_OOM && notice->event)
+        oom_log_failure(m->oom, notice->event);
     if (m->notice_count == MANAGER_NOTICES_MAX) {
         m->notices_dropped++;
         return;
@@ -96,6 +98,7 @@ static int on_post(sd_event_source *source, void *userdata)
     struct manager *m = userdata;
 
     notices_write(m);
+    oom_log_turn(m->oom);
     streams_flush(m);
     return 0;
 }
@@ -198,6 +201,7 @@ static void on_exited(void *userdata, struct target *t)
 
     /* what it did until the end is in the ring already */
     ring_sync(m->ring);
+    oom_log_exit(m->oom, t->tgid);
     store_process_final(m->store, m->ledger, t->tgid, now, true);
     ledger_process_exit(m->ledger, t->tgid, t->facts.start_ticks, now);
     ring_forget(m->ring, t->tgid);
@@ -520,6 +524,8 @@ static int manager_open(struct manager *m, struct error *reterr)
     if (r == 0)
         r = open_store(m, reterr);
     if (r == 0)
+        r = oom_log_new(m, &m->oom);
+    if (r == 0)
         r = open_kernel_side(m, reterr);
     if (r == 0)
         r = open_scans(m);
@@ -579,10 +585,12 @@ struct manager *manager_free(struct manager *m)
     if (m->ring && m->ledger) {
         ring_sync(m->ring);
         notices_write(m);
+        m->oom = oom_log_free(m->oom);
         /* bounded: a store that cannot keep up must not hold up the end */
         for (int i = 0; i < 64 && store_checkpoint(m->store, m->ledger) > 0; i++)
             ;
     }
+    m->oom = oom_log_free(m->oom);
     m->store = store_close(m->store);
     m->ring = ring_free(m->ring);
     m->targets = targets_free(m->targets);

@@ -17,6 +17,7 @@
 #include "discovery.h"
 #include "driver_usage.h"
 #include "ledger.h"
+#include "oom_log.h"
 #include "ring.h"
 #include "scan.h"
 #include "store.h"
@@ -51,6 +52,7 @@ struct manager {
     struct api *api;
     struct usage_list *usage;
     struct card_usage *cards;
+    struct oom_log *oom;
     struct scans *scans;
     struct scan_wait *scan_waits; /* clients that wait for a scan (scan_feed.c) */
 

@@ -544,6 +544,8 @@ const struct api_method manager_methods[] = {
     {"Breakdown", method_breakdown, 0},
     {"Ls", method_ls, 0},
     {"Events", method_events, API_MORE},
+    {"OomList", oom_method_list, 0},
+    {"OomShow", oom_method_show, 0},
     {"Scan", method_scan, 0},
     {"Attach", method_attach, API_ROOT},
     {"Detach", method_detach, API_ROOT},

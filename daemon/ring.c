@@ -22,6 +22,8 @@ struct ring {
     uint64_t poll_ns;
     struct ring_stats stats;
     uint32_t next_seq[CPUS_MAX];
+    void (*watch_fn)(void *userdata, const struct nm_event *event);
+    void *watch_userdata;
     bool keep;
     struct nm_event *queue;
     size_t queue_head, queue_count;
@@ -48,6 +50,8 @@ static int on_event(void *userdata, void *data, size_t size)
             r->next_seq[e->cpu] = e->seq + 1;
     }
     ledger_apply(r->ledger, e);
+    if (r->watch_fn)
+        r->watch_fn(r->watch_userdata, e);
     if (r->keep) {
         if (r->queue_count == RING_QUEUE_EVENTS)
             r->stats.queue_dropped++;
@@ -55,6 +59,13 @@ static int on_event(void *userdata, void *data, size_t size)
             r->queue[(r->queue_head + r->queue_count++) % RING_QUEUE_EVENTS] = *e;
     }
     return 0;
+}
+
+void ring_watch(struct ring *r, void (*fn)(void *userdata, const struct nm_event *event),
+                void *userdata)
+{
+    r->watch_fn = fn;
+    r->watch_userdata = userdata;
 }
 
 int ring_drain(struct ring *r)

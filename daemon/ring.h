@@ -43,6 +43,10 @@ void ring_forget(struct ring *r, uint32_t tgid);
 
 const struct ring_stats *ring_stats(const struct ring *r);
 
+/* Shows every event to fn after it was applied; NULL ends that. fn may call this. */
+void ring_watch(struct ring *r, void (*fn)(void *userdata, const struct nm_event *event),
+                void *userdata);
+
 /* Copies of events for subscribers: on turns keeping on or off; take returns the number copied. */
 void ring_keep(struct ring *r, bool on);
 size_t ring_take(struct ring *r, struct nm_event *ret, size_t max);

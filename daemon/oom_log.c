@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * oom_log.c - see oom_log.h.
+ *
+ * Owns: one snapshot per open failure, and the reports that are not on disk. A report is written
+ * when it is decided (second failure, success, end of the process, time) and again when the burst
+ * it stands for has ended.
+ */
+#include "oom_log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "driver_usage.h"
+#include "log.h"
+#include "manager.h"
+#include "oom_capture.h"
+#include "oom_track.h"
+#include "store_oom.h"
+#include "view.h"
+
+struct open_failure {
+    struct oom_snapshot snapshot;
+    bool has_snapshot, has_card;
+    int64_t id;                /* 0: not written yet */
+    uint32_t written_failures; /* as the report says */
+    char *environment;
+    size_t environment_bytes;
+    char title[256];
+};
+
+struct unsaved {
+    struct store_oom row;
+    char *document;
+};
+
+struct oom_log {
+    struct manager *m;
+    struct oom_track track;
+    struct open_failure open[OOM_TRACK_SLOTS];
+    struct unsaved unsaved[OOM_UNSAVED_MAX]; /* oldest first */
+    size_t unsaved_count;
+    int64_t last_id;
+    uint64_t second; /* of the budget of captures */
+    unsigned captures;
+};
+
+int oom_log_new(struct manager *manager, struct oom_log **ret)
+{
+    struct oom_log *log = calloc(1, sizeof(*log));
+
+    if (!log)
+        return -ENOMEM;
+    log->m = manager;
+    log->last_id = store_oom_last(manager->store);
+    *ret = log;
+    return 0;
+}
+
+/* --- at the call --- */
+
+static void on_event(void *userdata, const struct nm_event *event)
+{
+    struct oom_log *log = userdata;
+
+    oom_track_success(&log->track, event);
+    if (!oom_track_waits(&log->track))
+        ring_watch(log->m->ring, NULL, NULL);
+}
+
+static bool budget_take(struct oom_log *log)
+{
+    uint64_t second = manager_boot_ns() / 1000000000;
+
+    if (log->second != second) {
+        log->second = second;
+        log->captures = 0;
+    }
+    return log->captures++ < OOM_CAPTURES_PER_SECOND;
+}
+
+/* What the process runs with cannot be asked for once it is dead. */
+static void take_settings(struct oom_log *log, struct open_failure *f, uint32_t tgid)
+{
+    struct target *t = log->m->targets ? targets_find(log->m->targets, tgid) : NULL;
+
+    if (!t || f->title[0])
+        return;
+    snprintf(f->title, sizeof(f->title), "%s", t->facts.title);
+    if (!t->memory->environment.read)
+        return;
+    f->environment = malloc(t->memory->environment.bytes + 1);
+    if (!f->environment)
+        return;
+    f->environment_bytes = t->memory->environment.bytes;
+    memcpy(f->environment, t->memory->environment.text, f->environment_bytes);
+}
+
+void oom_log_failure(struct oom_log *log, const struct nm_event *event)
+{
+    bool is_new;
+    int closed, at;
+
+    if (!log)
+        return;
+    at = oom_track_failure(&log->track, event, &is_new, &closed);
+    if (at < 0)
+        return;
+    struct open_failure *f = &log->open[at];
+    const struct oom_track_slot *s = &log->track.slots[at];
+    /* the second failure comes after the cache was emptied: what it finds is the verdict's ground
+     */
+    if (s->failures <= 2 && budget_take(log)) {
+        f->has_snapshot = oom_capture(log->m->ledger, event, &f->snapshot) == 0;
+        take_settings(log, f, event->tgid);
+    }
+    f->snapshot.failures = s->failures;
+    f->snapshot.time_ns = s->first_ns;
+    f->snapshot.last_time_ns = s->last_ns;
+    ring_watch(log->m->ring, on_event, log);
+}
+
+/* --- afterwards --- */
+
+static uint64_t wall_of(uint64_t boot_ns)
+{
+    return boot_ns + (manager_wall_ns() - manager_boot_ns());
+}
+
+static void take_card(struct oom_log *log, struct open_failure *f)
+{
+    struct manager *m = log->m;
+    uint64_t others = ANALYSIS_UNKNOWN, known;
+
+    if (f->has_card || f->snapshot.device < 0)
+        return;
+    f->has_card = true;
+    card_usage_update(m->cards, m->ledger, manager_boot_ns());
+    ring_drain(m->ring);
+    if (driver_usage_others(m->config.daemon_svm_dir, (uint16_t)f->snapshot.device, m->ledger,
+                            &known))
+        others = known;
+    oom_capture_card(m->ledger, others, &f->snapshot);
+}
+
+static void keep_unsaved(struct oom_log *log, const struct store_oom *row, char *document)
+{
+    size_t at = 0;
+
+    while (at < log->unsaved_count && log->unsaved[at].row.id != row->id)
+        at++;
+    if (at == OOM_UNSAVED_MAX) {
+        free(log->unsaved[0].document);
+        memmove(&log->unsaved[0], &log->unsaved[1],
+                (OOM_UNSAVED_MAX - 1) * sizeof(log->unsaved[0]));
+        at--;
+    } else if (at == log->unsaved_count) {
+        log->unsaved_count++;
+    } else {
+        free(log->unsaved[at].document);
+    }
+    log->unsaved[at] = (struct unsaved){.row = *row, .document = document};
+    log->unsaved[at].row.document = document;
+}
+
+static void save(struct oom_log *log)
+{
+    size_t done = 0;
+
+    while (done < log->unsaved_count && store_oom_put(log->m->store, &log->unsaved[done].row) == 0)
+        free(log->unsaved[done++].document);
+    log->unsaved_count -= done;
+    memmove(&log->unsaved[0], &log->unsaved[done], log->unsaved_count * sizeof(log->unsaved[0]));
+}
+
+/* Members of the report as text without braces; NULL out of memory. */
+static char *document_text(const struct oom_snapshot *s, const struct oom_result *r)
+{
+    struct json j = {};
+    char *text = NULL;
+
+    json_object(&j);
+    oom_write(s, r, &j);
+    json_end(&j);
+    if (json_finish(&j) == 0 && j.length >= 2)
+        text = strndup(j.data + 1, j.length - 2);
+    json_done(&j);
+    return text;
+}
+
+/* Of blocks, on the way out: the ledger's clock becomes the wall's. */
+static void to_wall(struct oom_snapshot *s)
+{
+    s->time_ns = wall_of(s->time_ns);
+    s->last_time_ns = wall_of(s->last_time_ns);
+    for (size_t i = 0; i < s->top_count; i++)
+        s->top[i].allocated_ns = wall_of(s->top[i].allocated_ns);
+    for (size_t i = 0; i < s->recent_count; i++)
+        s->recent[i].allocated_ns = wall_of(s->recent[i].allocated_ns);
+}
+
+static void report(struct oom_log *log, struct open_failure *f, bool is_recovered)
+{
+    struct oom_result result;
+    struct store_oom row;
+
+    take_card(log, f);
+    struct oom_snapshot *s = malloc(sizeof(*s));
+    if (!s)
+        return;
+    *s = f->snapshot;
+    to_wall(s);
+    s->is_recovered = is_recovered;
+    s->id = (uint64_t)(f->id ? f->id : ++log->last_id);
+    s->settings = (struct analysis_settings){f->environment, f->environment_bytes, f->title};
+    oom_judge(s, &result);
+    row = (struct store_oom){
+        .id = (int64_t)s->id,
+        .wall_ns = s->time_ns,
+        .requested_bytes = s->requested_bytes,
+        .tgid = s->tgid,
+        .failures = s->failures,
+        .rank = s->rank,
+        .device = s->device,
+        .is_recovered = is_recovered,
+    };
+    snprintf(row.comm, sizeof(row.comm), "%s", s->comm);
+    snprintf(row.verdict, sizeof(row.verdict), "%s", oom_verdict_name(result.verdict));
+    snprintf(row.reason, sizeof(row.reason), "%s", result.reason);
+    if (!f->id)
+        log_notice("process %u: %s %s: %s", s->tgid,
+                   is_recovered ? "recovered after a failed allocation," : "out of memory,",
+                   row.verdict, row.reason);
+    f->id = row.id;
+    f->written_failures = s->failures;
+    char *document = document_text(s, &result);
+    free(s);
+    if (document)
+        keep_unsaved(log, &row, document);
+}
+
+static void finish(struct oom_log *log, int at)
+{
+    struct open_failure *f = &log->open[at];
+    const struct oom_track_slot *s = &log->track.slots[at];
+
+    if (f->has_snapshot && (!f->id || f->written_failures != s->failures))
+        report(log, f, s->state == OOM_TRACK_RECOVERED);
+    free(f->environment);
+    memset(f, 0, sizeof(*f));
+    oom_track_release(&log->track, at);
+}
+
+void oom_log_turn(struct oom_log *log)
+{
+    if (!log)
+        return;
+    while (oom_track_due(&log->track, manager_boot_ns()) >= 0)
+        ;
+    for (int i = 0; i < OOM_TRACK_SLOTS; i++) {
+        const struct oom_track_slot *s = &log->track.slots[i];
+        if (s->is_closed)
+            finish(log, i);
+        else if (s->state == OOM_TRACK_REAL && log->open[i].has_snapshot && !log->open[i].id)
+            report(log, &log->open[i], false);
+    }
+    if (log->unsaved_count)
+        save(log);
+}
+
+void oom_log_exit(struct oom_log *log, uint32_t tgid)
+{
+    if (!log)
+        return;
+    while (oom_track_exit(&log->track, tgid) >= 0)
+        ;
+    oom_log_turn(log);
+}
+
+struct oom_log *oom_log_free(struct oom_log *log)
+{
+    if (!log)
+        return NULL;
+    oom_log_exit(log, 0);
+    for (size_t i = 0; i < log->unsaved_count; i++)
+        free(log->unsaved[i].document);
+    free(log);
+    return NULL;
+}
+
+/* --- the methods --- */
+
+#define FILTER_MAX 64
+
+struct list {
+    struct json *j;
+    uint64_t tgids[FILTER_MAX], ranks[FILTER_MAX], devices[FILTER_MAX];
+    size_t tgid_count, rank_count, device_count;
+    uint64_t limit;
+    const struct oom_log *log;
+};
+
+static bool fits(const uint64_t *values, size_t count, int64_t value)
+{
+    for (size_t i = 0; i < count; i++)
+        if ((int64_t)values[i] == value)
+            return true;
+    return count == 0;
+}
+
+static void number_or_null(struct json *j, const char *key, int64_t value)
+{
+    json_key(j, key);
+    if (value < 0)
+        json_null(j);
+    else
+        json_i64(j, value);
+}
+
+static int list_row(struct list *list, const struct store_oom *o)
+{
+    struct json *j = list->j;
+
+    if (!fits(list->tgids, list->tgid_count, o->tgid) ||
+        !fits(list->ranks, list->rank_count, o->rank) ||
+        !fits(list->devices, list->device_count, o->device))
+        return 0;
+    if (list->limit == 0)
+        return 1;
+    list->limit--;
+    json_object(j);
+    json_ki64(j, "id", o->id);
+    json_ku64(j, "failed_ns", o->wall_ns);
+    json_ku64(j, "tgid", o->tgid);
+    number_or_null(j, "rank", o->rank);
+    number_or_null(j, "device", o->device);
+    json_kstr(j, "comm", o->comm);
+    json_kstr(j, "verdict", o->verdict);
+    json_kbool(j, "recovered", o->is_recovered);
+    json_ku64(j, "failures", o->failures);
+    analysis_u64(j, "requested_bytes", o->requested_bytes);
+    json_kstr(j, "reason", o->reason);
+    json_end(j);
+    return 0;
+}
+
+static const struct unsaved *find_unsaved(const struct oom_log *log, int64_t id)
+{
+    for (size_t i = 0; i < log->unsaved_count; i++)
+        if (log->unsaved[i].row.id == id)
+            return &log->unsaved[i];
+    return NULL;
+}
+
+static int on_saved(void *userdata, const struct store_oom *o)
+{
+    struct list *list = userdata;
+    return find_unsaved(list->log, o->id) ? 0 : list_row(list, o); /* the newer text was shown */
+}
+
+static void header(struct manager *m, struct json *j)
+{
+    const struct ring_stats *s = ring_stats(m->ring);
+    struct view_context c = {
+        .wall_ns = manager_wall_ns(),
+        .boot_ns = manager_boot_ns(),
+        .host = m->host,
+        .complete = s->kernel.lost == 0 && s->kernel.map_full == 0 && s->kernel.read_failed == 0,
+        .lost_events = s->kernel.lost,
+    };
+    view_header(&c, j);
+}
+
+int oom_method_list(struct api_call *call, void *userdata)
+{
+    struct manager *m = userdata;
+    struct json j = {};
+    struct list list = {.j = &j, .limit = STORE_OOM_ROWS_MAX, .log = m->oom};
+    int r = api_param_u64s(call, "tgid", UINT32_MAX, list.tgids, FILTER_MAX, &list.tgid_count);
+
+    if (r >= 0)
+        r = api_param_u64s(call, "rank", INT32_MAX, list.ranks, FILTER_MAX, &list.rank_count);
+    if (r >= 0)
+        r = api_param_u64s(call, "device", UINT16_MAX, list.devices, FILTER_MAX,
+                           &list.device_count);
+    if (r >= 0)
+        r = api_param_u64(call, "limit", STORE_OOM_ROWS_MAX, &list.limit);
+    if (r >= 0)
+        r = api_params_done(call);
+    if (r < 0)
+        return r;
+    manager_sync(m);
+    oom_log_turn(m->oom);
+    json_object(&j);
+    json_key(&j, "document");
+    json_object(&j);
+    header(m, &j);
+    json_karray(&j, "reports");
+    for (size_t i = m->oom->unsaved_count; i-- > 0;)
+        list_row(&list, &m->oom->unsaved[i].row);
+    r = store_oom_each(m->store, on_saved, &list);
+    json_end(&j);
+    json_end(&j);
+    json_end(&j);
+    r = r < 0 ? r : api_reply_json(call, &j);
+    json_done(&j);
+    return r;
+}
+
+static int reply_document(struct api_call *call, struct manager *m, const char *members)
+{
+    struct json j = {};
+    char *text = NULL;
+    int r;
+
+    json_object(&j);
+    header(m, &j);
+    json_end(&j);
+    r = json_finish(&j);
+    if (r == 0 &&
+        asprintf(&text, "{\"document\":%.*s,%s}}", (int)j.length - 1, j.data, members) < 0)
+        r = -ENOMEM;
+    json_done(&j);
+    if (r == 0)
+        r = api_reply(call, text);
+    free(text);
+    return r;
+}
+
+int oom_method_show(struct api_call *call, void *userdata)
+{
+    struct manager *m = userdata;
+    const struct unsaved *unsaved;
+    char message[64], *document = NULL;
+    uint64_t id = 0;
+    int r = api_param_u64(call, "id", INT64_MAX, &id);
+
+    if (r >= 0)
+        r = api_params_done(call);
+    if (r < 0)
+        return r;
+    manager_sync(m);
+    oom_log_turn(m->oom);
+    if (!id) /* the newest */
+        id = (uint64_t)m->oom->last_id;
+    unsaved = find_unsaved(m->oom, (int64_t)id);
+    if (unsaved)
+        return reply_document(call, m, unsaved->document);
+    r = store_oom_document(m->store, (int64_t)id, &document);
+    if (r == -ENOENT) {
+        snprintf(message, sizeof(message), "out-of-memory report %llu: there is none",
+                 (unsigned long long)id);
+        api_error(call, "NoSuchProcess", message, "npumem oom list");
+        return 0;
+    }
+    r = r < 0 ? r : reply_document(call, m, document);
+    free(document);
+    return r;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * oom_log.h - reports of out of memory: taken at the failing call, judged, kept on disk.
+ *
+ * The snapshot is taken in the ring's callback, because the state that led to a failure is gone a
+ * few events later (the process frees, or dies): the one place there that allocates, at most
+ * OOM_CAPTURES_PER_SECOND times a second. The verdict, the card's figures and the disk come after.
+ */
+#ifndef NPUMEM_DAEMON_OOM_LOG_H
+#define NPUMEM_DAEMON_OOM_LOG_H
+
+#include "api.h"
+#include "cleanup.h"
+#include "event.h"
+
+struct manager;
+struct oom_log;
+
+#define OOM_CAPTURES_PER_SECOND 8
+#define OOM_UNSAVED_MAX 64 /* reports that wait for the disk (or live without one) */
+
+/* manager is borrowed, and used whenever a function below is called. */
+int oom_log_new(struct manager *manager, struct oom_log **ret);
+/* Writes what is open. */
+struct oom_log *oom_log_free(struct oom_log *log);
+DEFINE_CLEANUP(struct oom_log *, oom_log_free)
+
+/* From the ring's callback: a device allocation failed. */
+void oom_log_failure(struct oom_log *log, const struct nm_event *event);
+/* The process has ended (and is still in the ledger): what was open of it is final. */
+void oom_log_exit(struct oom_log *log, uint32_t tgid);
+/* After the callbacks: judges and writes what is decided. */
+void oom_log_turn(struct oom_log *log);
+
+/* Methods OomList and OomShow; userdata is the manager. */
+int oom_method_list(struct api_call *call, void *userdata);
+int oom_method_show(struct api_call *call, void *userdata);
+
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * oom_capture.h - the snapshot of an out of memory, from the ledger at that event.
+ */
+#ifndef NPUMEM_ANALYSIS_OOM_CAPTURE_H
+#define NPUMEM_ANALYSIS_OOM_CAPTURE_H
+
+#include "ledger.h"
+#include "oom.h"
+
+/* Fills a snapshot of the state after `event`, a failed ALLOC or CREATE: everything but the card.
+ * Times stay as the ledger has them (boot clock). Returns 0; -ESRCH unknown process; -ENOMEM.
+ * Cost: linear in the live entries of the process. */
+int oom_capture(const struct ledger *l, const struct nm_event *event, struct oom_snapshot *ret);
+
+/* Adds what the card says, which may be asked a little later: free bytes are those of the
+ * snapshot's moment, because what is neither free nor held by a process hardly changes.
+ * other_bytes: of processes that the ledger does not have, ANALYSIS_UNKNOWN if the driver does not
+ * say. */
+void oom_capture_card(const struct ledger *l, uint64_t other_bytes, struct oom_snapshot *s);
+
+/* The device of a failed call: the driver's number of it, -1 not known. */
+int oom_event_device(const struct ledger *l, const struct nm_event *event);
+
+#endif
