@@ -19,7 +19,8 @@
 #include "procfs.h"
 #include "procmaps.h"
 
-#define BYTES_MAX (10u << 20)
+#define BYTES_MAX (16u << 20)   /* an environment of 10 MiB, and what lies between its strings */
+#define COSTLY_BYTES (1u << 20) /* one that is larger is not read again at each look */
 #define ENTRIES_MAX 65536u
 #define VALUE_MAX 1024u
 #define WINDOW_BYTES 16384u
@@ -34,25 +35,49 @@ static const char *const names[] = {
 #undef NM_IDENTITY
 };
 
-static bool is_wanted(const char *entry, size_t bytes)
+#define NAMES ARRAY_SIZE(names)
+
+/* The variable of the table that an entry sets; NAMES none. */
+static size_t name_of(const char *entry, size_t bytes)
 {
     const char *equals = memchr(entry, '=', bytes);
+    size_t i = 0;
 
-    for (size_t i = 0; equals && i < ARRAY_SIZE(names); i++)
-        if (strlen(names[i]) == (size_t)(equals - entry) &&
-            memcmp(names[i], entry, strlen(names[i])) == 0)
-            return true;
-    return false;
+    if (!equals)
+        return NAMES;
+    while (i < NAMES && (strlen(names[i]) != (size_t)(equals - entry) ||
+                         memcmp(names[i], entry, strlen(names[i])) != 0))
+        i++;
+    return i;
 }
 
-/* getenv() answers with the first of a name: later ones are kept behind it and never looked at. */
-static void entry_keep(struct environ_text *t, const char *entry, size_t bytes)
+/* What was found of each variable. getenv() answers with the first of a name: the least place. */
+struct found {
+    uint32_t place;
+    char entry[VALUE_MAX]; /* "" none */
+};
+
+static void found_keep(struct found *found, const char *entry, size_t bytes, uint32_t place)
 {
-    if (!is_wanted(entry, bytes) || t->bytes + bytes + 1 > sizeof(t->text))
+    size_t i = bytes < VALUE_MAX ? name_of(entry, bytes) : NAMES;
+
+    if (i == NAMES || (found[i].entry[0] && found[i].place <= place))
         return;
-    memcpy(t->text + t->bytes, entry, bytes);
-    t->bytes += bytes;
-    t->text[t->bytes++] = '\0';
+    memcpy(found[i].entry, entry, bytes);
+    found[i].entry[bytes] = '\0';
+    found[i].place = place;
+}
+
+static void found_write(const struct found *found, struct environ_text *ret)
+{
+    ret->bytes = 0;
+    for (size_t i = 0; i < NAMES; i++) {
+        size_t bytes = strlen(found[i].entry) + 1;
+        if (bytes == 1 || ret->bytes + bytes > sizeof(ret->text))
+            continue;
+        memcpy(ret->text + ret->bytes, found[i].entry, bytes);
+        ret->bytes += bytes;
+    }
 }
 
 /* --- the live environment --- */
@@ -168,38 +193,69 @@ static const char *window_text(struct window *w, uint64_t address, size_t *ret_b
     return w->data + into;
 }
 
-static int live_read(uint32_t tgid, const struct environ_place *place, struct environ_text *ret)
+struct pointer {
+    uint64_t address;
+    uint32_t place;
+};
+
+static int pointer_compare(const void *a, const void *b)
 {
-    _cleanup_free_ struct window *w = calloc(1, sizeof(*w));
-    uint64_t array = 0, pointers[512];
+    const struct pointer *x = a, *y = b;
+    return (x->address > y->address) - (x->address < y->address);
+}
+
+/* The array of pointers up to its NULL, ENTRIES_MAX, or where it cannot be read. Returns how many.
+ */
+static size_t pointers_read(int fd, uint64_t array, struct pointer *ret)
+{
+    uint64_t chunk[512];
+    size_t count = 0;
+
+    while (count < ENTRIES_MAX) {
+        ssize_t n = pread(fd, chunk, sizeof(chunk), (off_t)(array + count * sizeof(chunk[0])));
+        size_t got = n > 0 ? (size_t)n / sizeof(chunk[0]) : 0;
+        if (!got)
+            return count;
+        for (size_t i = 0; i < got && count < ENTRIES_MAX; i++, count++) {
+            if (!chunk[i])
+                return count;
+            ret[count] = (struct pointer){chunk[i], (uint32_t)count};
+        }
+    }
+    return count;
+}
+
+static int live_read(uint32_t tgid, struct environ_place *place, struct found *found)
+{
+    _cleanup_free_ struct pointer *pointers = calloc(ENTRIES_MAX, sizeof(*pointers));
+    struct window *w = calloc(1, sizeof(*w));
+    _cleanup_free_ struct window *owned = w;
+    uint64_t array = 0;
+    size_t count;
     char path[64];
 
-    if (!w)
+    if (!w || !pointers)
         return -ENOMEM;
     snprintf(path, sizeof(path), "/proc/%u/mem", tgid);
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return -errno;
-    w->fd = fd;
-    w->budget = BYTES_MAX;
     if (pread(fd, &array, sizeof(array), (off_t)place->address) != sizeof(array) || !array)
         return -ENODATA; /* before the C library has begun, or cleared */
-    for (unsigned entry = 0; entry < ENTRIES_MAX;) {
-        ssize_t n =
-            pread(fd, pointers, sizeof(pointers), (off_t)(array + entry * sizeof(uint64_t)));
-        size_t count = n > 0 ? (size_t)n / sizeof(pointers[0]) : 0;
-        if (!count)
-            return entry ? 0 : -ENODATA;
-        for (size_t i = 0; i < count; i++, entry++) {
-            size_t bytes = 0;
-            const char *text;
-            if (!pointers[i])
-                return 0;
-            text = window_text(w, pointers[i], &bytes);
-            if (text && bytes < VALUE_MAX)
-                entry_keep(ret, text, bytes);
-        }
+    w->fd = fd;
+    w->budget = BYTES_MAX;
+    count = pointers_read(fd, array, pointers);
+    if (!count)
+        return -ENODATA;
+    /* in the order of addresses, so that each part of memory is read once */
+    qsort(pointers, count, sizeof(*pointers), pointer_compare);
+    for (size_t i = 0; i < count; i++) {
+        size_t bytes = 0;
+        const char *text = window_text(w, pointers[i].address, &bytes);
+        if (text)
+            found_keep(found, text, bytes, pointers[i].place);
     }
+    place->is_costly = w->budget < BYTES_MAX - COSTLY_BYTES;
     return 0;
 }
 
@@ -219,10 +275,11 @@ static bool is_intact(const char *text, size_t bytes)
     return true;
 }
 
-static int exec_read(uint32_t tgid, struct environ_text *ret)
+static int exec_read(uint32_t tgid, struct found *found)
 {
     _cleanup_free_ char *text = NULL;
     ssize_t n = procfs_read_some(tgid, "environ", BYTES_MAX, &text);
+    uint32_t place = 0;
 
     if (n <= 0)
         return n < 0 ? n : -ENODATA;
@@ -230,8 +287,7 @@ static int exec_read(uint32_t tgid, struct environ_text *ret)
         return -ENODATA;
     for (size_t at = 0; at < (size_t)n;) {
         size_t bytes = strnlen(text + at, n - at);
-        if (bytes < VALUE_MAX)
-            entry_keep(ret, text + at, bytes);
+        found_keep(found, text + at, bytes, place++);
         at += bytes + 1;
     }
     return 0;
@@ -239,18 +295,22 @@ static int exec_read(uint32_t tgid, struct environ_text *ret)
 
 int environ_read(uint32_t tgid, struct environ_place *place, struct environ_text *ret)
 {
+    _cleanup_free_ struct found *found = NULL;
     int r = -ENODATA;
 
+    if (place->is_costly && ret->read)
+        return 0;
+    found = calloc(NAMES, sizeof(*found));
+    if (!found)
+        return -ENOMEM;
     if (!place->looked)
         place_find(tgid, place);
-    memset(ret, 0, sizeof(*ret));
     if (place->address)
-        r = live_read(tgid, place, ret);
+        r = live_read(tgid, place, found);
     ret->live = r == 0;
-    if (r < 0) {
-        ret->bytes = 0;
-        r = exec_read(tgid, ret);
-    }
+    if (r < 0)
+        r = exec_read(tgid, found);
     ret->read = r == 0;
+    found_write(found, ret);
     return r;
 }

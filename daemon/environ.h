@@ -21,6 +21,7 @@
 struct environ_place {
     uint64_t address; /* of the variable `environ`; 0 not found */
     bool looked;
+    bool is_costly; /* too large to be read again at each look */
 };
 
 struct environ_text {

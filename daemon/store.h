@@ -35,7 +35,8 @@ enum store_event_kind {
     STORE_EVENT_FAILED_CALL, /* out of memory among them */
     STORE_EVENT_COMMUNICATOR,
     STORE_EVENT_LOSS,
-    STORE_EVENT_GAP, /* npumemd was not there, or not attached, for a while */
+    STORE_EVENT_GAP,  /* npumemd was not there, or not attached, for a while */
+    STORE_EVENT_MARK, /* a user mark; detail is its name */
 };
 
 struct store_event {
@@ -102,6 +103,14 @@ int store_sample(struct store *store, const struct ledger *ledger, uint64_t now_
  * LIMIT_STORE_EVENTS_PER_SECOND, else with the next store_maintain() or full batch.
  * Returns 0 or -errno: it waits in memory. */
 int store_event(struct store *store, const struct store_event *event);
+
+/* Puts what the store knows of a moment into an empty ledger: the newest sample of each process
+ * that lived then, not newer than wall_ns. ret_oldest_ns, ret_newest_ns: wall times of the samples
+ * used, 0 none. Returns the number of processes; -ENOENT no store; other negative errno. */
+int store_history(struct store *store, uint64_t wall_ns, struct ledger *ret_ledger,
+                  uint64_t *ret_oldest_ns, uint64_t *ret_newest_ns);
+/* Wall time of the newest mark of a name. Errors: -ENOENT. */
+int store_mark_find(struct store *store, const char *name, uint64_t *ret_wall_ns);
 
 /* Writes what waits, retires by size and age; call it about once a second. Bounded per call. */
 int store_maintain(struct store *store);

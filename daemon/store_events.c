@@ -16,6 +16,7 @@ static const char *const kind_names[] = {
     [STORE_EVENT_COMMUNICATOR] = "communicator",
     [STORE_EVENT_LOSS] = "loss",
     [STORE_EVENT_GAP] = "gap",
+    [STORE_EVENT_MARK] = "mark",
 };
 
 static int event_write(struct store *s, const struct store_pending_event *e)

@@ -7,6 +7,7 @@
  *   store_blocks.c    live_block: checkpoints and the last state of a process
  *   store_samples.c   samples
  *   store_events.c    events and the queue in front of the disk
+ *   store_history.c   what was at an earlier moment, back into a ledger
  *   store_retention.c size and age
  */
 #ifndef NPUMEM_DAEMON_STORE_INTERNAL_H
@@ -28,13 +29,18 @@
     X(ROLLBACK, "ROLLBACK")                                                                        \
     X(PROCESS_UPSERT,                                                                              \
       "INSERT INTO process (boot_id,tgid,start_ticks,start_wall_ns,first_wall_ns,last_wall_ns,"    \
-      "comm,title,container,rank,world_size,rank_source)"                                          \
-      " VALUES (?1,?2,?3,?4,?5,?5,?6,?7,?8,?9,?10,?11)"                                            \
+      "comm,title,container,rank,world_size,rank_source,rank_inferred,replica,server_rank,"        \
+      "server_size,parent_tgid,uid,user,pod_uid,visible_devices)"                                  \
+      " VALUES (?1,?2,?3,?4,?5,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20)"        \
       " ON CONFLICT (boot_id,tgid,start_ticks) DO UPDATE SET "                                     \
       "start_wall_ns=excluded.start_wall_ns,"                                                      \
       "last_wall_ns=excluded.last_wall_ns,comm=excluded.comm,title=excluded.title,"                \
       "container=excluded.container,rank=excluded.rank,world_size=excluded.world_size,"            \
-      "rank_source=excluded.rank_source,exit_wall_ns=NULL,exit_boot_ns=NULL,exit_seen=0"           \
+      "rank_source=excluded.rank_source,rank_inferred=excluded.rank_inferred,"                     \
+      "replica=excluded.replica,server_rank=excluded.server_rank,"                                 \
+      "server_size=excluded.server_size,parent_tgid=excluded.parent_tgid,uid=excluded.uid,"        \
+      "user=excluded.user,pod_uid=excluded.pod_uid,visible_devices=excluded.visible_devices,"      \
+      "exit_wall_ns=NULL,exit_boot_ns=NULL,exit_seen=0"                                            \
       " RETURNING id")                                                                             \
     X(PROCESS_TICKS, "UPDATE OR IGNORE process SET start_ticks=?2 WHERE id=?1")                    \
     X(PROCESS_ALIVE, "UPDATE process SET last_wall_ns=?2 WHERE id=?1")                             \
@@ -51,7 +57,7 @@
                     "name=name RETURNING id")                                                      \
     X(BLOCKS_DELETE, "DELETE FROM live_block WHERE process_id=?1")                                 \
     X(BLOCK_INSERT, "INSERT INTO live_block VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)")      \
-    X(SAMPLE_INSERT, "INSERT INTO sample VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9)")                     \
+    X(SAMPLE_INSERT, "INSERT INTO sample VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)")                 \
     X(SAMPLE_DEVICE_INSERT, "INSERT INTO sample_device VALUES (?1,?2,?3,?4,?5,?6,?7,?8)")          \
     X(SAMPLE_POOL_INSERT, "INSERT INTO sample_pool VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9)")           \
     X(EVENT_INSERT,                                                                                \

@@ -59,6 +59,33 @@ static struct store_process *process_add(struct store *s, const struct process_f
     return &s->processes[i];
 }
 
+static void bind_or_null(sqlite3_stmt *stmt, int at, bool known, int64_t value)
+{
+    if (known)
+        sqlite3_bind_int64(stmt, at, value);
+    else
+        sqlite3_bind_null(stmt, at);
+}
+
+static void bind_place(struct store *s, sqlite3_stmt *stmt, const struct process_facts *f)
+{
+    char devices[64 * 6] = "";
+    size_t used = 0;
+
+    for (size_t i = 0; i < f->visible_count && i < ARRAY_SIZE(f->visible_devices); i++)
+        used += (size_t)snprintf(devices + used, sizeof(devices) - used, "%s%u", i ? "," : "",
+                                 f->visible_devices[i]);
+    sqlite3_bind_int64(stmt, 12, f->rank_inferred);
+    bind_or_null(stmt, 13, f->replica >= 0, f->replica);
+    bind_or_null(stmt, 14, f->server_rank >= 0, f->server_rank);
+    bind_or_null(stmt, 15, f->server_size >= 0, f->server_size);
+    sqlite3_bind_int64(stmt, 16, f->parent_tgid);
+    bind_or_null(stmt, 17, f->uid != UINT32_MAX, f->uid);
+    store_bind_text(s, STORE_PROCESS_UPSERT, 18, f->user);
+    store_bind_text(s, STORE_PROCESS_UPSERT, 19, f->pod_uid);
+    store_bind_text(s, STORE_PROCESS_UPSERT, 20, devices);
+}
+
 int store_process_write(struct store *s, const struct process_facts *f, int64_t *ret_id)
 {
     sqlite3_stmt *stmt = s->statements[STORE_PROCESS_UPSERT];
@@ -74,13 +101,10 @@ int store_process_write(struct store *s, const struct process_facts *f, int64_t 
     store_bind_text(s, STORE_PROCESS_UPSERT, 6, f->comm);
     store_bind_text(s, STORE_PROCESS_UPSERT, 7, f->title);
     store_bind_text(s, STORE_PROCESS_UPSERT, 8, f->container);
-    sqlite3_bind_null(stmt, 9);
-    sqlite3_bind_null(stmt, 10);
-    if (f->rank >= 0)
-        sqlite3_bind_int64(stmt, 9, f->rank);
-    if (f->world_size >= 0)
-        sqlite3_bind_int64(stmt, 10, f->world_size);
+    bind_or_null(stmt, 9, f->rank >= 0, f->rank);
+    bind_or_null(stmt, 10, f->world_size >= 0, f->world_size);
     store_bind_text(s, STORE_PROCESS_UPSERT, 11, f->rank_source);
+    bind_place(s, stmt, f);
     *ret_id = 0;
     r = store_run(s, STORE_PROCESS_UPSERT, ret_id);
     return r == 0 && *ret_id == 0 ? -EIO : r;

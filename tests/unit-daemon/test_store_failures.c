@@ -120,7 +120,7 @@ static void test_newer_version_is_not_touched(void **state)
     execute(f, "PRAGMA user_version=99");
     before = file_read(f->path, &size_before);
     assert_int_equal(open_error(f, f->path, &error), -ENOTSUP);
-    assert_non_null(strstr(error.what, "has schema 99, this npumemd knows up to 1"));
+    assert_non_null(strstr(error.what, "has schema 99, this npumemd knows up to"));
     after = file_read(f->path, &size_after);
     assert_int_equal(size_before, size_after);
     assert_memory_equal(before, after, size_before);
