@@ -244,10 +244,15 @@ static void explain(const struct oom_snapshot *s, struct oom_result *r)
         explain_foreign(s, r);
         break;
     case OOM_FRAGMENTATION:
-        snprintf(r->reason, sizeof(r->reason),
-                 "%s of the pool are free but in pieces: the largest is %s%s, %s was asked for",
-                 size_text(a, r->slack_bytes), known(s->largest_hole_bytes) ? "" : "too small ",
-                 size_text(b, s->largest_hole_bytes), size_text(c, s->requested_bytes));
+        if (known(s->largest_hole_bytes))
+            snprintf(r->reason, sizeof(r->reason),
+                     "%s of the pool are free but in pieces: the largest is %s, %s was asked for",
+                     size_text(a, r->slack_bytes), size_text(b, s->largest_hole_bytes),
+                     size_text(c, s->requested_bytes));
+        else
+            snprintf(r->reason, sizeof(r->reason),
+                     "%s of the pool are free but in pieces: none holds the %s asked for",
+                     size_text(a, r->slack_bytes), size_text(c, s->requested_bytes));
         break;
     case OOM_BUDGET:
     case OOM_CAPACITY:
