@@ -10,6 +10,7 @@
 #define NPUMEM_BPF_CALL_H
 
 #include "state.bpf.h"
+#include "python.bpf.h"
 
 /* Sources of a value in probes.def. */
 #define NONE 0
@@ -76,12 +77,11 @@ NM_INLINE int nm_source_leave(int source, u64 stored, u64 *value)
     return stored ? bpf_probe_read_user(value, sizeof(*value), (const void *)stored) : 0;
 }
 
-/* A free-like call orders itself against reuse of its address by the time it began. */
-NM_INLINE int nm_needs_begin(u32 kind)
+/* What the word at begin_ns says: a free-like call orders itself against reuse of its address by
+ * the time it began; an allocation names the Python frames that it is made in. */
+NM_INLINE u64 nm_call_word(u32 kind, u64 begin_ns, u64 pid_tgid, u32 start_ticks)
 {
-    return kind == NM_EVENT_FREE || kind == NM_EVENT_HANDLE_FREE || kind == NM_EVENT_UNMAP ||
-           kind == NM_EVENT_RELEASE || kind == NM_EVENT_HOST_UNREGISTER ||
-           kind == NM_EVENT_IPC_CLOSE;
+    return NM_KIND_HAS_PHASE(kind) ? nm_py_look(pid_tgid, start_ticks, 1) : begin_ns;
 }
 
 NM_INLINE int nm_call_enter(struct pt_regs *ctx, u32 row, u32 level, u32 kind, int address,
@@ -118,7 +118,7 @@ NM_INLINE int nm_call_enter(struct pt_regs *ctx, u32 row, u32 level, u32 kind, i
     f->flags = nm_source_enter(args, flags);
     f->handle = nm_source_enter(args, handle);
     f->kind = kind;
-    f->begin_ns = nm_needs_begin(kind) ? bpf_ktime_get_boot_ns() : 0;
+    f->begin_ns = NM_KIND_IS_FREE(kind) ? bpf_ktime_get_boot_ns() : 0;
     if (level == NM_LEVEL_HAL) {
         if (!t->frame[NM_LEVEL_ACL].row)
             f->caller = nm_caller(ctx);
@@ -138,6 +138,8 @@ NM_INLINE int nm_call_enter(struct pt_regs *ctx, u32 row, u32 level, u32 kind, i
 NM_INLINE void nm_emit_hal(struct nm_thread *t, u64 pid_tgid, u32 kind, const struct nm_done *d,
                            u64 begin_ns, u64 caller, __s32 result)
 {
+    /* before the event: the frames come first in the ring */
+    u64 word = nm_call_word(kind, begin_ns, pid_tgid, t->start_ticks);
     struct nm_event *e = nm_event_begin(kind, pid_tgid, t->start_ticks, result, begin_ns);
 
     if (!e)
@@ -148,7 +150,7 @@ NM_INLINE void nm_emit_hal(struct nm_thread *t, u64 pid_tgid, u32 kind, const st
     e->call.flags = d->flags;
     e->call.handle = d->handle;
     e->call.caller = caller;
-    e->call.begin_ns = begin_ns;
+    e->call.begin_ns = word;
     e->call.api = 0;
     e->call.hal = d->row;
     e->call.call_flags = d->call_flags | NM_CALL_HAL_SEEN;
@@ -207,7 +209,7 @@ NM_INLINE int nm_api_leave(struct pt_regs *ctx, struct nm_thread *t, struct nm_f
                            int flags, int handle, u32 call_flags)
 {
     __s32 result = (__s32)PT_REGS_RC(ctx);
-    u64 out_address = 0, out_handle = 0;
+    u64 out_address = 0, out_handle = 0, word;
     struct nm_done *d = &t->done;
     struct nm_event *e;
     int hal = level == NM_LEVEL_ACL && d->row;
@@ -222,12 +224,13 @@ NM_INLINE int nm_api_leave(struct pt_regs *ctx, struct nm_thread *t, struct nm_f
         out_address = NM_SRC_KIND(address) == 0x100 ? f->address : 0;
         out_handle = NM_SRC_KIND(handle) == 0x100 ? f->handle : 0;
     }
+    word = nm_call_word(kind, f->begin_ns, pid_tgid, t->start_ticks);
     e = nm_event_begin(kind, pid_tgid, t->start_ticks, result, f->begin_ns);
     if (!e)
         return 0;
     e->call.requested = f->size;
     e->call.caller = f->caller;
-    e->call.begin_ns = f->begin_ns;
+    e->call.begin_ns = word;
     e->call.api = row;
     e->call.policy = kind == NM_EVENT_ALLOC && NM_SRC_KIND(flags) == 0x100 ? f->flags & 0xff : 0xff;
     if (hal) {

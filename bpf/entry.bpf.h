@@ -6,6 +6,7 @@
 #define NPUMEM_BPF_ENTRY_H
 
 #include "state.bpf.h"
+#include "python.bpf.h"
 
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
@@ -74,12 +75,45 @@ NM_INLINE void nm_pool_update(u64 pid_tgid, const struct nm_memory_usage *m, u32
     *start_ticks = p->start_ticks;
 }
 
-NM_INLINE void nm_small_add(u64 pid_tgid, const struct nm_memory_usage *m, u64 bytes)
+/*
+ * What is kept of a block below the threshold from its allocation to its free: its phase, or that
+ * it is sent one by one, because some of its frames have no name yet and the daemon will know
+ * better.
+ */
+NM_INLINE u32 nm_small_phase(u64 pid_tgid, const struct nm_memory_usage *m, u32 start_ticks,
+                             u64 look)
+{
+    struct nm_py_block_key key = {
+        .address = m->address, .tgid = pid_tgid >> 32, .life = start_ticks << 6 | m->device};
+    u32 *kept, phase = look;
+
+    if (!nm_py_enabled || m->component != NM_BLOCK_CACHING)
+        return 0;
+    if (m->action == NM_BLOCK_MALLOC) {
+        if (phase & NM_PHASE_UNNAMED)
+            phase = look >> 32 ? NM_PY_FOLLOWED : phase & ~NM_PHASE_UNNAMED;
+        if (phase != NM_PY_FOLLOWED && !NM_PHASE_CLASS(phase))
+            return 0;
+        if (bpf_map_update_elem(&py_blocks, &key, &phase, BPF_ANY))
+            return 0;
+        return phase;
+    }
+    kept = bpf_map_lookup_elem(&py_blocks, &key);
+    if (!kept)
+        return 0;
+    phase = *kept;
+    if ((phase == NM_PY_FOLLOWED) == (m->action == NM_BLOCK_BLOCK_FREE))
+        bpf_map_delete_elem(&py_blocks, &key);
+    return phase == NM_PY_FOLLOWED || m->action == NM_BLOCK_FREE ? phase : 0;
+}
+
+NM_INLINE void nm_small_add(u64 pid_tgid, const struct nm_memory_usage *m, u64 bytes, u32 phase)
 {
     struct nm_small_key key = {.stream = m->stream,
                                .tgid = pid_tgid >> 32,
                                .device = m->device,
-                               .component = m->component};
+                               .component = m->component,
+                               .phase = phase};
     struct nm_small_totals *s = bpf_map_lookup_elem(&small, &key);
 
     if (!s) {
@@ -108,6 +142,7 @@ NM_INLINE int nm_block_report(struct nm_memory_usage *m)
     u64 pid_tgid = bpf_get_current_pid_tgid();
     u64 bytes = m->size < 0 ? -m->size : m->size;
     u32 start_ticks = 0;
+    u64 look = 0; /* phase, and the stack's id above it */
     struct nm_event *e;
 
     if (m->action > NM_BLOCK_BLOCK_FREE || m->component > NM_BLOCK_WORKSPACE) {
@@ -115,9 +150,14 @@ NM_INLINE int nm_block_report(struct nm_memory_usage *m)
         return 0;
     }
     nm_pool_update(pid_tgid, m, &start_ticks);
+    if (m->action == NM_BLOCK_MALLOC && m->component == NM_BLOCK_CACHING)
+        look = nm_py_look(pid_tgid, start_ticks, bytes >= nm_py_stack_threshold_bytes);
     if (bytes < nm_block_threshold_bytes) {
-        nm_small_add(pid_tgid, m, bytes);
-        return 0;
+        u32 phase = nm_small_phase(pid_tgid, m, start_ticks, look);
+        if (phase != NM_PY_FOLLOWED) {
+            nm_small_add(pid_tgid, m, bytes, phase);
+            return 0;
+        }
     }
     e = nm_event_begin(NM_EVENT_BLOCK, pid_tgid, start_ticks, 0, 0);
     if (!e)
@@ -132,8 +172,9 @@ NM_INLINE int nm_block_report(struct nm_memory_usage *m)
     e->block.component = m->component;
     e->block.action = m->action;
     e->block.allocator = m->allocator;
-    e->block.phase = 0;
-    e->block.reserved = 0;
+    e->block.phase = look;
+    e->block.stack = look >> 32;
+    e->block.zero = 0;
     nm_event_submit(e);
     return 0;
 }

@@ -207,12 +207,21 @@ static void on_exited(void *userdata, struct target *t)
     ring_forget(m->ring, t->tgid);
     if (m->scans)
         scans_forget(m->scans, t->tgid);
+    python_forget(m->python, t->tgid);
     if (t->excluded)
         probe_set_exclude(m->probes, t->tgid, false);
     log_info("process %u (%s): exited", t->tgid, t->facts.comm);
 }
 
-static const struct targets_handler targets_handler = {.exited = on_exited, .added = on_added};
+static void on_maps(void *userdata, uint32_t tgid, const char *maps, size_t bytes)
+{
+    struct manager *m = userdata;
+
+    python_look(m->python, tgid, maps, bytes);
+}
+
+static const struct targets_handler targets_handler = {
+    .exited = on_exited, .added = on_added, .mapped = on_maps};
 
 static void on_mapped(void *userdata, uint32_t tgid)
 {
@@ -254,6 +263,7 @@ static void on_executed(void *userdata, uint32_t tgid)
     ring_sync(m->ring);
     ledger_process_exec(m->ledger, tgid, manager_boot_ns());
     ring_forget(m->ring, tgid);
+    python_forget(m->python, tgid);
     target_forget_mappings(m->targets, t);
     on_mapped(m, tgid);
     log_info("process %u (%s): runs another program now", tgid, t->facts.comm);
@@ -332,6 +342,7 @@ static int on_maintain(sd_event_source *source, uint64_t usec, void *userdata)
 {
     struct manager *m = userdata;
 
+    python_maintain(m->python);
     store_maintain(m->store);
     scans_refresh(m);
     return rearm(source, MAINTAIN_NS);
@@ -369,6 +380,8 @@ static int open_kernel_side(struct manager *m, struct error *reterr)
         .block_threshold_bytes = m->config.probes_block_detail == CONFIG_BLOCK_DETAIL_ALL
                                      ? 0
                                      : m->config.probes_block_threshold,
+        .stack_threshold_bytes = m->config.probes_stack_threshold,
+        .python_enabled = m->config.probes_python_frames,
         .mode = m->link_mode,
     };
     struct ledger_config ledger = {
@@ -380,6 +393,13 @@ static int open_kernel_side(struct manager *m, struct error *reterr)
     int r;
 
     r = probe_set_new(&probes, &m->probes, reterr);
+    if (r == 0)
+        r = phase_table_new(&m->phases);
+    if (r == 0) {
+        python_phases_read(m->phases, m->paths.config_dir);
+        ledger.phases = m->phases;
+        r = python_new(m->probes, m->phases, &m->python);
+    }
     if (r == 0)
         r = ledger_new(&ledger, &m->ledger);
     if (r == 0)
@@ -393,6 +413,8 @@ static int open_kernel_side(struct manager *m, struct error *reterr)
     if (r == 0)
         r = ring_new(m->event, m->probes, m->ledger, m->config.probes_poll_interval, &m->ring,
                      reterr);
+    if (r == 0)
+        ring_set_python(m->ring, m->python);
     return r;
 }
 
@@ -596,7 +618,9 @@ struct manager *manager_free(struct manager *m)
     m->targets = targets_free(m->targets);
     m->attach = attach_free(m->attach);
     m->probes = probe_set_free(m->probes);
+    m->python = python_free(m->python);
     m->ledger = ledger_free(m->ledger);
+    m->phases = phase_table_free(m->phases);
     m->usage = usage_list_free(m->usage);
     m->cards = card_usage_free(m->cards);
     sd_event_source_disable_unref(m->checkpoint_timer);

@@ -18,6 +18,7 @@
 #include "driver_usage.h"
 #include "ledger.h"
 #include "oom_log.h"
+#include "python.h"
 #include "ring.h"
 #include "scan.h"
 #include "store.h"
@@ -47,6 +48,8 @@ struct manager {
     struct targets *targets;
     struct discovery *discovery;
     struct ledger *ledger;
+    struct phase_table *phases;
+    struct python *python; /* NULL: Python frames are not looked at */
     struct ring *ring;
     struct store *store;
     struct api *api;

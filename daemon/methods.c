@@ -63,7 +63,15 @@ static void on_coverage(void *userdata, uint32_t tgid, struct view_coverage *ret
     if (!t)
         return;
     ret->text = target_level(t, &ret->reason);
+    if (!ret->reason)
+        ret->reason = python_reason(m->python, tgid);
     ret->late = t->late;
+}
+
+static size_t on_frames(void *userdata, uint32_t tgid, uint32_t stack, const char **ret, size_t max)
+{
+    struct manager *m = userdata;
+    return python_stack(m->python, tgid, stack, ret, max);
 }
 
 static bool on_other_bytes(void *userdata, uint16_t device, uint64_t *ret_bytes)
@@ -97,6 +105,7 @@ static void context_init(struct manager *m, const struct filter *f, struct view_
         .lost_events = s->kernel.lost,
         .coverage_fn = on_coverage,
         .other_bytes_fn = on_other_bytes,
+        .frames_fn = on_frames,
         .environment_fn = on_environment,
         .userdata = m,
     };
@@ -284,6 +293,8 @@ static size_t status_targets(struct manager *m, struct view_target **ret)
 
     for (struct target *t = targets_first(m->targets); rows && t; t = t->next) {
         const char *reason, *level = target_level(t, &reason);
+        if (!reason)
+            reason = python_reason(m->python, t->tgid);
         rows[n++] = (struct view_target){
             .tgid = t->tgid,
             .state = t->excluded ? "detached" : "attached",

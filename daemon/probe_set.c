@@ -39,6 +39,7 @@ struct probe_set {
     int ring_fd, counters_fd, excluded_fd, pools_fd, small_fd, atb_fd;
     int enter_all_fd, leave_all_fd;
     int cpu_count;
+    bool has_python;
     struct nm_cpu_counters *cpu_values;
     struct probe *skeleton; /* one of the two */
     struct probe_legacy *legacy;
@@ -89,6 +90,12 @@ static bool kernel_has_uprobe_multi(void)
     return link == -EBADF;
 }
 
+/* bpf_loop(), 5.17 */
+static bool kernel_has_loop(void)
+{
+    return libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_loop, NULL) > 0;
+}
+
 static bool kernel_has_task_storage(void)
 {
     return libbpf_probe_bpf_map_type(BPF_MAP_TYPE_TASK_STORAGE, NULL) > 0 &&
@@ -119,6 +126,10 @@ static uint32_t task_member_offset(const struct btf *btf, const char *name)
             (s)->rodata->nm_wakeup_bytes = (config)->ring_bytes / 64;                              \
         (s)->data->nm_block_threshold_bytes = (config)->block_threshold_bytes;                     \
         (s)->data->nm_block_enabled = (config)->block_enabled;                                     \
+        (s)->data->nm_py_stack_threshold_bytes = (config)->stack_threshold_bytes;                  \
+        (s)->rodata->nm_py_backlog_bytes = (config)->ring_bytes / 2;                               \
+        (s)->rodata->nm_py_enabled = (config)->python_enabled;                                     \
+        (s)->rodata->nm_has_loop = set->mode != PROBE_LINK_PERF_LEGACY && kernel_has_loop();       \
     } while (0)
 
 static size_t ring_size(size_t bytes)
@@ -176,7 +187,7 @@ static void set_select_programs(struct probe_set *set)
     }
 }
 
-static int map_fd(const struct probe_set *set, const char *name)
+int probe_set_map_fd(const struct probe_set *set, const char *name)
 {
     struct bpf_map *map = bpf_object__find_map_by_name(set->object, name);
     return map ? bpf_map__fd(map) : -ENOENT;
@@ -206,10 +217,36 @@ static int explain_load(int r, struct error *reterr)
     return error_fix(reterr, r, "npumem check says what this kernel lacks");
 }
 
+static int set_load(struct probe_set *set, const struct probe_set_config *config,
+                    struct error *reterr)
+{
+    int r = set_open(set, config);
+
+    if (r < 0)
+        return error_set(reterr, r, "cannot open the kernel programs: %s", strerror(-r));
+    set_select_programs(set);
+    r = bpf_map__set_max_entries(bpf_object__find_map_by_name(set->object, "ring"),
+                                 ring_size(config->ring_bytes));
+    if (r == 0)
+        r = set->legacy ? probe_legacy__load(set->legacy) : probe__load(set->skeleton);
+    return r < 0 ? explain_load(r, reterr) : 0;
+}
+
+static void set_close(struct probe_set *set)
+{
+    if (set->skeleton)
+        probe__destroy(set->skeleton);
+    if (set->legacy)
+        probe_legacy__destroy(set->legacy);
+    set->skeleton = NULL;
+    set->legacy = NULL;
+}
+
 int probe_set_new(const struct probe_set_config *config, struct probe_set **ret,
                   struct error *reterr)
 {
     _cleanup_(probe_set_freep) struct probe_set *set = calloc(1, sizeof(*set));
+    struct probe_set_config with = *config;
     int r;
 
     if (!set)
@@ -220,22 +257,22 @@ int probe_set_new(const struct probe_set_config *config, struct probe_set **ret,
         set->mode = kernel_has_uprobe_multi()   ? PROBE_LINK_MULTI
                     : kernel_has_task_storage() ? PROBE_LINK_PERF
                                                 : PROBE_LINK_PERF_LEGACY;
-    r = set_open(set, config);
+    r = set_load(set, &with, reterr);
+    if (r < 0 && r != -EPERM && r != -EACCES && with.python_enabled) {
+        log_notice("this kernel refuses the walk of Python frames: no phases");
+        with.python_enabled = false;
+        set_close(set);
+        r = set_load(set, &with, reterr);
+    }
     if (r < 0)
-        return error_set(reterr, r, "cannot open the kernel programs: %s", strerror(-r));
-    set_select_programs(set);
-    r = bpf_map__set_max_entries(bpf_object__find_map_by_name(set->object, "ring"),
-                                 ring_size(config->ring_bytes));
-    if (r == 0)
-        r = set->legacy ? probe_legacy__load(set->legacy) : probe__load(set->skeleton);
-    if (r < 0)
-        return explain_load(r, reterr);
-    set->ring_fd = map_fd(set, "ring");
-    set->counters_fd = map_fd(set, "counters");
-    set->excluded_fd = map_fd(set, "excluded");
-    set->pools_fd = map_fd(set, "pools");
-    set->small_fd = map_fd(set, "small");
-    set->atb_fd = map_fd(set, "atb_ops");
+        return r;
+    set->has_python = with.python_enabled;
+    set->ring_fd = probe_set_map_fd(set, "ring");
+    set->counters_fd = probe_set_map_fd(set, "counters");
+    set->excluded_fd = probe_set_map_fd(set, "excluded");
+    set->pools_fd = probe_set_map_fd(set, "pools");
+    set->small_fd = probe_set_map_fd(set, "small");
+    set->atb_fd = probe_set_map_fd(set, "atb_ops");
     set->enter_all_fd = program_fd(set, "enter", "all");
     set->leave_all_fd = program_fd(set, "leave", "all");
     set->cpu_count = libbpf_num_possible_cpus();
@@ -250,10 +287,7 @@ struct probe_set *probe_set_free(struct probe_set *set)
 {
     if (!set)
         return NULL;
-    if (set->skeleton)
-        probe__destroy(set->skeleton);
-    if (set->legacy)
-        probe_legacy__destroy(set->legacy);
+    set_close(set);
     free(set->cpu_values);
     free(set);
     return NULL;
@@ -315,6 +349,19 @@ int probe_set_counters(const struct probe_set *set, struct nm_cpu_counters *ret)
         else                                                                                       \
             (set)->skeleton->area->name = (value);                                                 \
     } while (0)
+
+bool probe_set_has_python(const struct probe_set *set)
+{
+    return set->has_python;
+}
+
+void probe_set_python_changed(struct probe_set *set)
+{
+    uint32_t next =
+        (set->legacy ? set->legacy->bss->nm_py_generation : set->skeleton->bss->nm_py_generation) +
+        1;
+    GLOBAL_STORE(set, bss, nm_py_generation, next);
+}
 
 void probe_set_block_detail(struct probe_set *set, bool enabled, uint64_t threshold_bytes)
 {

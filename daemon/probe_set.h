@@ -29,7 +29,9 @@ enum probe_link_mode {
 struct probe_set_config {
     size_t ring_bytes;              /* rounded up to a power of two pages */
     uint64_t block_threshold_bytes; /* 0: every block is an event */
+    uint64_t stack_threshold_bytes; /* blocks from this size on name their Python frames */
     bool block_enabled;
+    bool python_enabled; /* look at Python frames */
     enum probe_link_mode mode;
 };
 
@@ -48,6 +50,14 @@ int probe_set_ring_fd(const struct probe_set *set);
 int probe_set_pools_fd(const struct probe_set *set);
 int probe_set_small_fd(const struct probe_set *set);
 int probe_set_atb_fd(const struct probe_set *set);
+
+/* Descriptor of a map by name; borrowed. Errors: -ENOENT. */
+int probe_set_map_fd(const struct probe_set *set, const char *name);
+
+/* Whether the programs look at Python frames: asked for, and the kernel takes the walk. */
+bool probe_set_has_python(const struct probe_set *set);
+/* Makes every thread take anew what the maps say of Python processes. Cost: a store. */
+void probe_set_python_changed(struct probe_set *set);
 
 /* Sums the per-CPU counters. Errors: negative errno of the map lookup. */
 int probe_set_counters(const struct probe_set *set, struct nm_cpu_counters *ret);

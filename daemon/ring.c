@@ -11,12 +11,14 @@
 #include <sys/epoll.h>
 
 #include "log.h"
+#include "python.h"
 
 #define CPUS_MAX 4096
 
 struct ring {
     struct probe_set *set;
     struct ledger *ledger;
+    struct python *python;
     struct ring_buffer *buffer;
     sd_event_source *io, *timer;
     uint64_t poll_ns;
@@ -28,6 +30,39 @@ struct ring {
     struct nm_event *queue;
     size_t queue_head, queue_count;
 };
+
+/* The word of an event that has a phase with frames that had no name yet; NULL: none. */
+static uint32_t *unnamed_phase(struct nm_event *e, uint32_t *ret_stack)
+{
+    uint32_t *phase = NULL;
+
+    if (e->kind == NM_EVENT_BLOCK && e->block.action == NM_BLOCK_MALLOC) {
+        phase = &e->block.phase;
+        *ret_stack = e->block.stack;
+    } else if (NM_KIND_HAS_PHASE(e->kind)) {
+        phase = &e->call.phase;
+        *ret_stack = e->call.stack;
+    }
+    return phase && (*phase & NM_PHASE_UNNAMED) ? phase : NULL;
+}
+
+static void event_apply(struct ring *r, const struct nm_event *e)
+{
+    struct nm_event named = *e;
+    uint32_t stack, *phase = unnamed_phase(&named, &stack);
+
+    if (phase && r->python)
+        *phase = python_phase(r->python, named.tgid, stack, *phase);
+    ledger_apply(r->ledger, &named);
+    if (r->watch_fn)
+        r->watch_fn(r->watch_userdata, &named);
+    if (!r->keep)
+        return;
+    if (r->queue_count == RING_QUEUE_EVENTS)
+        r->stats.queue_dropped++;
+    else
+        r->queue[(r->queue_head + r->queue_count++) % RING_QUEUE_EVENTS] = named;
+}
 
 /* Ring memory is read-only here. */
 static int on_event(void *userdata, void *data, size_t size)
@@ -49,15 +84,13 @@ static int on_event(void *userdata, void *data, size_t size)
         if (gap >= 0)
             r->next_seq[e->cpu] = e->seq + 1;
     }
-    ledger_apply(r->ledger, e);
-    if (r->watch_fn)
-        r->watch_fn(r->watch_userdata, e);
-    if (r->keep) {
-        if (r->queue_count == RING_QUEUE_EVENTS)
-            r->stats.queue_dropped++;
-        else
-            r->queue[(r->queue_head + r->queue_count++) % RING_QUEUE_EVENTS] = *e;
+    if (e->kind == NM_EVENT_STACK || e->kind == NM_EVENT_THREAD) {
+        ledger_apply(r->ledger, e); /* counts it in the sequence */
+        if (r->python)
+            python_event(r->python, e, size);
+        return 0;
     }
+    event_apply(r, e);
     return 0;
 }
 
@@ -110,6 +143,11 @@ int ring_new(sd_event *event, struct probe_set *set, struct ledger *ledger, uint
         return error_set(reterr, k, "cannot watch the ring buffer: %s", strerror(-k));
     *ret = TAKE_PTR(r);
     return 0;
+}
+
+void ring_set_python(struct ring *r, struct python *python)
+{
+    r->python = python;
 }
 
 struct ring *ring_free(struct ring *r)

@@ -19,6 +19,7 @@
 #include "probe_set.h"
 
 struct ring;
+struct python;
 
 #define RING_QUEUE_EVENTS 8192 /* copies kept for subscribers of the event stream */
 
@@ -31,6 +32,8 @@ struct ring_stats {
 
 int ring_new(sd_event *event, struct probe_set *set, struct ledger *ledger, uint64_t poll_ns,
              struct ring **ret, struct error *reterr);
+/* Who names Python frames; borrowed. Without it events keep the phase that the kernel gave them. */
+void ring_set_python(struct ring *r, struct python *python);
 struct ring *ring_free(struct ring *r);
 DEFINE_CLEANUP(struct ring *, ring_free)
 

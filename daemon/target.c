@@ -217,7 +217,7 @@ int targets_scan(struct targets *ts, uint32_t tgid, enum scan_reason reason, str
     _cleanup_free_ char *text = NULL;
     struct maps_reader *reader;
     struct maps_entry entry;
-    bool is_new = !t;
+    bool is_new = !t, is_told = false;
     ssize_t n = procfs_read(tgid, "maps", MAPS_BYTES_MAX, &text);
     int r;
 
@@ -241,6 +241,9 @@ int targets_scan(struct targets *ts, uint32_t tgid, enum scan_reason reason, str
                 return error_set(reterr, r, "process %u: %s", tgid, strerror(-r));
             }
         }
+        if (!is_told) /* before its probes are live */
+            ts->handler->mapped(ts->userdata, tgid, text, n);
+        is_told = true;
         target_take_mapping(ts, t, &entry, library, reason);
     }
     free(reader);

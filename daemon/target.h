@@ -47,6 +47,9 @@ struct targets_handler {
     /* The process has ended; still in the table during the call. */
     void (*exited)(void *userdata, struct target *t);
     void (*added)(void *userdata, struct target *t);
+    /* A process maps a library to probe; its probes may not be live yet. maps: the text of its
+     * mappings. */
+    void (*mapped)(void *userdata, uint32_t tgid, const char *maps, size_t bytes);
 };
 
 int targets_new(sd_event *event, struct attach *attach, const struct targets_handler *handler,

@@ -155,6 +155,8 @@ static const event_fn handlers[NM_EVENT_KIND_COUNT] = {
     [NM_EVENT_ATB_CONTEXT_CREATE] = scope_create,
     [NM_EVENT_ATB_CONTEXT_DESTROY] = scope_destroy,
     [NM_EVENT_BLOCK] = block_apply,
+    [NM_EVENT_STACK] = seen_only, /* for whoever names frames */
+    [NM_EVENT_THREAD] = seen_only,
 };
 
 /*

@@ -22,6 +22,7 @@
 
 #include "cleanup.h"
 #include "event.h"
+#include "phases.h"
 
 struct ledger;
 
@@ -85,6 +86,7 @@ struct ledger_entry {
     uint64_t stream;
     uint64_t caller;
     uint32_t owner;
+    uint32_t stack; /* id of its Python frames, 0 none */
     uint32_t tgid;
     uint16_t device; /* driver logical id for physical entries, torch's index for blocks */
     uint16_t api;    /* probes.def row */
@@ -171,8 +173,9 @@ struct ledger_config {
     ledger_caller_fn caller_fn; /* may be NULL */
     ledger_notice_fn notice_fn; /* may be NULL */
     void *userdata;
-    uint32_t max_processes; /* 0: 4096; at the bound the oldest exited one goes */
-    uint64_t max_entries;   /* 0: 16 Mi; at the bound new entries are counted, not kept */
+    const struct phase_table *phases; /* borrowed; NULL: phases of events mean nothing */
+    uint32_t max_processes;           /* 0: 4096; at the bound the oldest exited one goes */
+    uint64_t max_entries;             /* 0: 16 Mi; at the bound new entries are counted, not kept */
 };
 
 /* Makes an empty ledger. Errors: -ENOMEM. Owns: the caller frees it with ledger_free(). */

@@ -130,7 +130,12 @@ static bool total_plausible(int64_t bytes)
 void pool_figures(const struct pool *pool, struct ledger_pool *ret)
 {
     *ret = pool->pub;
-    ret->small_bytes += pool->small_base_bytes;
+    /* What has a phase leaves the sum that it came into; the rest may lose blocks from before
+     * attach. */
+    int64_t other = ret->small_bytes + pool->small_base_bytes - pool->phase_bytes;
+    ret->small_bytes = other;
+    if (pool->phase_bytes > 0)
+        ret->small_bytes = pool->phase_bytes + (other > 0 ? other : 0);
     int64_t reserved = pool->total_reserved_bytes + changes_after(pool, pool->pub.time_ns);
     ret->reserved_bytes = reserved > 0 ? reserved : 0;
     int64_t rest = ret->allocated_bytes - ret->known_block_bytes;
@@ -192,13 +197,16 @@ static int caching_malloc(struct ledger *l, struct process *p, struct pool *pool
         caching_drop(l, p, pool, old, event->time_ns);
         l->stats.duplicate_allocs++;
     }
+    uint32_t owner = owner_of_phase(l, b->phase);
     struct entry_spec spec = {
         .space = SPACE_BLOCK,
         .key = b->address,
         .space_device = b->device,
         .level = LEVEL_BLOCK,
         .device = b->device,
-        .owner = owner_of_block(b),
+        .owner = owner ? owner : owner_of_block(b),
+        .inferred = owner && (b->phase & NM_PHASE_INFERRED),
+        .stack = b->stack,
         .is_counted = true,
         .bytes = (uint64_t)b->size_bytes,
         .time_ns = event->time_ns,
@@ -338,6 +346,14 @@ int ledger_small_totals(struct ledger *l, const struct nm_small_key *key,
                                &pool->pub.small_bytes)) {
         l->stats.decode_errors++;
         return -EBADMSG;
+    }
+    owner_of_phase(l, key->phase); /* views look it up */
+    if (key->phase)
+        pool->phase_bytes += net - small->net_bytes;
+    const struct device_use *d = device_find(p, process_logical_device(p, key->device));
+    if (d && small->epoch != d->epoch) {
+        small->then_bytes = small->net_bytes;
+        small->epoch = d->epoch;
     }
     small->net_bytes = net;
     small->net_count =

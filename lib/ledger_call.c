@@ -81,6 +81,7 @@ int call_alloc(struct ledger *l, struct process *p, const struct nm_event *event
         .time_ns = event->time_ns,
         .caller = c->caller,
         .api = c->api ? c->api : c->hal,
+        .stack = c->stack,
         .module = owner_module(c),
         .flags = level == LEVEL_PHYSICAL ? segment_flags(v.segment) : 0,
     };
@@ -163,6 +164,7 @@ int call_reserve(struct ledger *l, struct process *p, const struct nm_event *eve
         .aux = c->requested,
         .time_ns = event->time_ns,
         .caller = c->caller,
+        .stack = c->stack,
         .api = c->api ? c->api : c->hal,
     };
     return entry_add(l, p, &spec, NULL);

@@ -31,6 +31,11 @@ enum ledger_level entry_level(const struct process *p, const struct entry *e)
     return (enum ledger_level)row_at(p, e->row)->key_b;
 }
 
+uint32_t entry_owner(const struct process *p, const struct entry *e)
+{
+    return (uint32_t)(row_at(p, e->row)->key >> 32);
+}
+
 uint16_t entry_device(const struct process *p, const struct entry *e)
 {
     return (uint16_t)row_at(p, e->row)->key;
@@ -225,6 +230,7 @@ int entry_add(struct ledger *l, struct process *p, const struct entry_spec *s, u
     e->api = s->api;
     e->module = s->module;
     e->flags = s->flags;
+    e->stack = s->stack;
     l->record_count++;
     if (row) {
         l->stats.live_entries++;
@@ -259,6 +265,21 @@ int entry_move(struct ledger *l, struct process *p, uint32_t number, enum ledger
         l->stats.dropped_entries++;
         return NOT_APPLIED;
     }
+    sums_change(p, e, -1, time_ns);
+    e->row = (uint16_t)row;
+    row_at(p, row)->inferred |= inferred;
+    sums_change(p, e, 1, time_ns);
+    return 0;
+}
+
+int entry_reown(struct ledger *l, struct process *p, uint32_t number, uint32_t owner, bool inferred,
+                uint64_t time_ns)
+{
+    struct entry *e = entry_at(p, number);
+    const struct row *old = row_at(p, e->row);
+    uint32_t row;
+    if (row_get(p, owner, (uint16_t)old->key, (enum ledger_level)old->key_b, &row) < 0)
+        return NOT_APPLIED;
     sums_change(p, e, -1, time_ns);
     e->row = (uint16_t)row;
     row_at(p, row)->inferred |= inferred;
@@ -317,7 +338,13 @@ struct owner_verdict owner_resolve(struct ledger *l, const struct nm_event *even
 {
     const char *library = caller_library(l, event);
     struct owner_verdict v = owner_of_call(event, library, is_host);
-    if (v.by_library) {
+    /* Frames outrank the library, not the driver's module or torch_npu's own pools. */
+    uint32_t phase = NM_KIND_HAS_PHASE(event->kind) ? event->call.phase : 0;
+    uint32_t owner =
+        is_host || !owner_is_application(v.id) ? OWNER_UNKNOWN : owner_of_phase(l, phase);
+    if (owner != OWNER_UNKNOWN)
+        v = (struct owner_verdict){.id = owner, .inferred = phase & NM_PHASE_INFERRED};
+    else if (v.by_library) {
         char name[64];
         snprintf(name, sizeof(name), "APP@%.50s", library);
         v.id = owner_intern(l, name, OWNER_ID_APP);

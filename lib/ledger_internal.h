@@ -9,6 +9,7 @@
  *   ledger_vmm.c      VMM handles and mappings
  *   ledger_scope.c    devices, contexts, streams, communicators
  *   ledger_block.c    torch_npu's pools and blocks
+ *   ledger_phase.c    phases to owners
  *   ledger_driver.c   the driver's figures and memory from before attach
  *   ledger_seen.c     blocks from readings of the allocator
  *   ledger_view.c     iterators
@@ -54,7 +55,7 @@ enum entry_flags {
     ENTRY_READ = 1 << 4 /* found by reading the allocator, see ledger_seen.h */
 };
 
-/* One thing that a process holds, 56 bytes. */
+/* One thing that a process holds, 64 bytes. */
 struct entry {
     uint64_t key;   /* struct map_key.a: address, handle, serial or stream */
     uint32_t key_b; /* struct map_key.b */
@@ -72,8 +73,10 @@ struct entry {
     uint16_t references; /* HANDLE, saturating */
     uint8_t module;
     uint8_t flags;
+    uint32_t stack; /* id of its Python frames, 0 none */
+    uint32_t zero;
 };
-_Static_assert(sizeof(struct entry) == 56, "an entry must stay small");
+_Static_assert(sizeof(struct entry) == 64, "an entry must stay small");
 
 /* Running total of one (owner, device, level); its record number is entry.row. */
 struct row {
@@ -122,6 +125,7 @@ struct pool {
     struct pool_change changes[POOL_CHANGES];
     uint32_t change_count;
     int64_t total_reserved_bytes;
+    int64_t phase_bytes;         /* of pub.small_bytes what has a phase */
     int64_t base_bytes;          /* allocated just before the first event that anybody saw */
     int64_t unknown_freed_bytes; /* of it freed since, one by one */
     int64_t small_base_bytes;    /* small blocks that a reading found, less the kernel's sum then */
@@ -136,6 +140,8 @@ struct small {
     uint32_t zero;
     int64_t net_bytes;
     uint64_t net_count;
+    int64_t then_bytes; /* at the device's peak `epoch`, as in struct row */
+    uint32_t epoch, zero2;
 };
 
 struct process {
@@ -172,6 +178,7 @@ struct ledger {
     struct map by_tgid; /* struct tgid_slot */
     uint32_t *cpu_next; /* expected sequence number + 1 by CPU, 0 none */
     uint32_t cpu_count;
+    uint16_t phase_owners[PHASE_CLASSES_MAX + 1][PHASE_DETAILS_MAX + 1]; /* owner id, 0 not yet */
     char **owner_names; /* interned, from OWNER_ID_COUNT on */
     uint32_t owner_count;
     uint64_t total_bytes;  /* sum of all entries: guards every sum against overflow */
@@ -224,6 +231,7 @@ struct entry_spec {
     uint64_t bytes, aux, time_ns, caller;
     uint16_t api;
     uint8_t module, flags;
+    uint32_t stack;
 };
 /* Adds an entry and its sums. Returns 0; NOT_APPLIED at a bound; -EBADMSG if a sum would overflow.
  */
@@ -253,6 +261,16 @@ uint32_t owner_find(struct ledger *l, const char *name);
 /* Number of a running total, made if missing. Returns 0; -ENOSPC; -ENOMEM. */
 int row_get(struct process *p, uint32_t owner, uint16_t device, enum ledger_level level,
             uint32_t *ret);
+/* Gives an entry another owner. */
+int entry_reown(struct ledger *l, struct process *p, uint32_t number, uint32_t owner, bool inferred,
+                uint64_t time_ns);
+/* ledger_phase.c: owner of a phase, OWNER_UNKNOWN if it has none. */
+uint32_t owner_of_phase(struct ledger *l, uint32_t phase);
+/* The same without making it: OWNER_UNKNOWN if no event or sum has had the phase. */
+uint32_t owner_of_phase_known(const struct ledger *l, uint32_t phase);
+/* Whether an owner was made by owner_of_phase(), of the class with this word (NULL: any). */
+bool owner_is_phase(const struct ledger *l, uint32_t owner, const char *word);
+uint32_t entry_owner(const struct process *p, const struct entry *e);
 /* Owner of a call, and the library of its caller ("" unknown; borrowed from the caller_fn). */
 struct owner_verdict owner_resolve(struct ledger *l, const struct nm_event *event, bool is_host,
                                    const char **ret_library);

@@ -81,6 +81,7 @@ int scope_device_reset(struct ledger *l, struct process *p, const struct nm_even
         pool->base_bytes = pool->unknown_freed_bytes = 0;
         map_clear(&pool->small);
         pool->pub.small_bytes = 0;
+        pool->phase_bytes = 0;
     }
     return 0;
 }

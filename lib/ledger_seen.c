@@ -146,6 +146,7 @@ int ledger_seen_block(struct ledger *l, uint32_t tgid, const struct ledger_seen_
             spec.time_ns = e->time_ns;
             spec.caller = e->caller;
             spec.api = e->api;
+            spec.stack = e->stack;
         }
         block_drop(l, p, pool, number, spec.time_ns);
     }

@@ -92,14 +92,6 @@ static int owner_compare(const void *one, const void *other)
     return a->owner < b->owner ? -1 : a->owner > b->owner;
 }
 
-static uint64_t small_count(const struct pool *pool)
-{
-    uint64_t count = 0;
-    for (uint32_t n = 0; (n = map_next(&pool->small, n));)
-        count += ((const struct small *)map_at(&pool->small, n))->net_count;
-    return count;
-}
-
 /* A row that has not changed since the peak is as it was then. */
 static bool row_unchanged(const struct process *p, const struct row *row)
 {
@@ -110,8 +102,69 @@ static bool row_unchanged(const struct process *p, const struct row *row)
     return !d || row->epoch != d->epoch;
 }
 
-static uint32_t owners_collect(const struct process *p, enum ledger_when when,
-                               struct ledger_owner_total *totals)
+/*
+ * Small blocks by phase, those without one last: the sums are read at another moment than the
+ * pool's total, which is what they are held within.
+ */
+static uint32_t small_collect(const struct ledger *l, const struct process *p,
+                              const struct pool *pool, enum ledger_when when,
+                              const struct ledger_pool *figures, struct ledger_owner_total *totals)
+{
+    const struct device_use *d = device_find(p, process_logical_device(p, pool->pub.device));
+    int64_t left = figures->small_bytes;
+    uint32_t count = 0;
+    for (int with_phase = 1; with_phase >= 0; with_phase--)
+        for (uint32_t n = 0; (n = map_next(&pool->small, n)) && left > 0;) {
+            const struct small *small = map_at(&pool->small, n);
+            bool changed = when != LEDGER_NOW && d && small->epoch == d->epoch;
+            int64_t bytes = changed ? small->then_bytes : small->net_bytes;
+            if ((small->phase != 0) != (with_phase == 1) || bytes <= 0)
+                continue;
+            if (bytes > left)
+                bytes = left;
+            left -= bytes;
+            uint32_t owner = owner_of_phase_known(l, small->phase);
+            totals[count++] = (struct ledger_owner_total){
+                .owner = owner ? owner : OWNER_ID_PTA_SMALL,
+                .device = figures->device,
+                .level = LEVEL_BLOCK,
+                .bytes = (uint64_t)bytes,
+                .count = small->net_count,
+                .peak_bytes = (uint64_t)bytes,
+                .inferred = small->phase & NM_PHASE_INFERRED,
+            };
+        }
+    if (left > 0) /* those that a reading of the allocator found */
+        totals[count++] = (struct ledger_owner_total){
+            .owner = OWNER_ID_PTA_SMALL,
+            .device = figures->device,
+            .level = LEVEL_BLOCK,
+            .bytes = (uint64_t)left,
+            .peak_bytes = (uint64_t)left,
+        };
+    return count;
+}
+
+/* Rows of one owner that came by different ways become one. totals are sorted. */
+static uint32_t owners_merge(struct ledger_owner_total *totals, uint32_t count)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct ledger_owner_total *last = kept ? &totals[kept - 1] : NULL;
+        if (!last || owner_compare(last, &totals[i]) != 0) {
+            totals[kept++] = totals[i];
+            continue;
+        }
+        last->bytes += totals[i].bytes;
+        last->count += totals[i].count;
+        last->peak_bytes += totals[i].peak_bytes;
+        last->inferred |= totals[i].inferred;
+    }
+    return kept;
+}
+
+static uint32_t owners_collect(const struct ledger *l, const struct process *p,
+                               enum ledger_when when, struct ledger_owner_total *totals)
 {
     uint32_t count = 0;
     for (uint32_t n = 0; (n = map_next(&p->rows, n));) {
@@ -150,12 +203,7 @@ static uint32_t owners_collect(const struct process *p, enum ledger_when when,
             total.bytes = total.peak_bytes = (uint64_t)figures.before_attach_bytes;
             totals[count++] = total;
         }
-        if (figures.small_bytes > 0) {
-            total.owner = OWNER_ID_PTA_SMALL;
-            total.bytes = total.peak_bytes = (uint64_t)figures.small_bytes;
-            total.count = small_count(p->pools[i]);
-            totals[count++] = total;
-        }
+        count += small_collect(l, p, p->pools[i], when, &figures, totals + count);
     }
     return count;
 }
@@ -166,12 +214,15 @@ int ledger_each_owner_when(const struct ledger *l, uint32_t tgid, enum ledger_wh
     const struct process *p = process_find(l, tgid);
     if (!p)
         return 0;
-    size_t most = (size_t)p->rows.count + p->device_count + 2 * (size_t)p->pool_count;
+    size_t most = (size_t)p->rows.count + p->device_count + (size_t)p->pool_count;
+    for (uint32_t i = 0; i < p->pool_count; i++)
+        most += p->pools[i]->small.count + 1;
     _cleanup_free_ struct ledger_owner_total *totals = calloc(most + 1, sizeof(*totals));
     if (!totals)
         return -ENOMEM;
-    uint32_t count = owners_collect(p, when, totals);
+    uint32_t count = owners_collect(l, p, when, totals);
     qsort(totals, count, sizeof(*totals), owner_compare);
+    count = owners_merge(totals, count);
     for (uint32_t i = 0; i < count; i++) {
         int r = fn(userdata, &totals[i]);
         if (r)
@@ -194,6 +245,7 @@ static void entry_show(const struct process *p, const struct entry *e, struct le
         .size_bytes = e->bytes,
         .allocated_ns = e->time_ns,
         .owner = (uint32_t)(row->key >> 32),
+        .stack = e->stack,
         .tgid = p->pub.facts.tgid,
         .device = (uint16_t)row->key,
         .api = e->api,

@@ -66,6 +66,7 @@ int vmm_create(struct ledger *l, struct process *p, const struct nm_event *event
         .bytes = c->physical_bytes ? c->physical_bytes : c->requested,
         .time_ns = event->time_ns,
         .caller = c->caller,
+        .stack = c->stack,
         .api = c->api ? c->api : c->hal,
         .module = owner_module(c) ? owner_module(c) : OWNER_MODULE_APP,
         .flags = is_host                              ? ENTRY_HOST
@@ -135,6 +136,23 @@ static void mapping_drop(struct ledger *l, struct process *p, uint32_t number, u
     handle_settle(l, p, handle, time_ns);
 }
 
+/*
+ * Sleep mode gives the memory of an address range back and takes new memory for it when it wakes
+ * up: what is mapped there again is whose it was, which the range still says.
+ */
+static void handle_inherit(struct ledger *l, struct process *p, uint32_t handle, uint64_t address,
+                           uint64_t time_ns)
+{
+    const struct entry *e = entry_at(p, handle);
+    uint32_t range = map_find(&p->entries, address, SPACE_RESERVED), owner;
+    if (!range || !e->row || !entry_at(p, range)->row ||
+        !owner_is_phase(l, entry_owner(p, e), "wake_up"))
+        return;
+    owner = entry_owner(p, entry_at(p, range));
+    if (owner_is_phase(l, owner, NULL))
+        entry_reown(l, p, handle, owner, false, time_ns);
+}
+
 int vmm_map(struct ledger *l, struct process *p, const struct nm_event *event)
 {
     const struct nm_call *c = &event->call;
@@ -182,6 +200,7 @@ int vmm_map(struct ledger *l, struct process *p, const struct nm_event *event)
         map->link = handle;
         if (e->link++ == 0)
             e->aux = c->address;
+        handle_inherit(l, p, handle, c->address, event->time_ns);
     }
     if (map->flags & ENTRY_SEGMENT_CACHING)
         pool_segment_change(p, map->flags, device, event->time_ns, (int64_t)map->bytes);

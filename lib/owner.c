@@ -142,6 +142,11 @@ struct owner_verdict owner_of_call(const struct nm_event *event, const char *lib
     return verdict_library(library, module == OWNER_MODULE_APP);
 }
 
+bool owner_is_application(uint32_t id)
+{
+    return id == OWNER_ID_APP || id == OWNER_ID_UNKNOWN;
+}
+
 uint32_t owner_of_block(const struct nm_block *block)
 {
     if (block->component == NM_BLOCK_WORKSPACE)

@@ -51,6 +51,9 @@ uint8_t owner_module(const struct nm_call *call);
  * name of the caller's library, "" or NULL unknown. Any kind but NM_EVENT_BLOCK. */
 struct owner_verdict owner_of_call(const struct nm_event *event, const char *library, bool is_host);
 
+/* Whether an owner says no more than that some application code took the memory. */
+bool owner_is_application(uint32_t id);
+
 /* Owner of a block at block level, by component and allocator type. */
 uint32_t owner_of_block(const struct nm_block *block);
 

@@ -22,6 +22,9 @@
 #define VIEW_SCHEMA_VERSION 1
 
 /* How well a process is seen. Zeroed before the callback fills it. */
+
+#define VIEW_FRAMES_MAX 128 /* more than the kernel sends of one stack */
+
 struct view_coverage {
     const char *text;   /* "blocks", "physical", ...; NULL: nothing is known about the attachment */
     const char *reason; /* why it is less than it could be; NULL: it is not */
@@ -54,6 +57,10 @@ struct view_context {
     /* Device memory of processes that the ledger does not have, as the driver counts it; false
      * unknown. May be NULL: there is no such process. */
     bool (*other_bytes_fn)(void *userdata, uint16_t device, uint64_t *ret_bytes);
+    /* Names of the Python frames of a stack, the innermost first, at most max; returns their
+     * number. May be NULL: no frames. */
+    size_t (*frames_fn)(void *userdata, uint32_t tgid, uint32_t stack, const char **ret,
+                        size_t max);
     /* The variables of schema/tunings.def that a process has set, as NUL-ended NAME=value; NULL not
      * known. *ret_source: "live" or "exec". May be NULL: not known. */
     const char *(*environment_fn)(void *userdata, uint32_t tgid, size_t *ret_bytes,

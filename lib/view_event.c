@@ -37,6 +37,8 @@ static const char *const kind_names[NM_EVENT_KIND_COUNT] = {
     [NM_EVENT_ATB_CONTEXT_CREATE] = "atb_context_create",
     [NM_EVENT_ATB_CONTEXT_DESTROY] = "atb_context_destroy",
     [NM_EVENT_BLOCK] = "block",
+    [NM_EVENT_STACK] = "stack",
+    [NM_EVENT_THREAD] = "thread",
 };
 
 const char *view_event_kind(unsigned kind)
@@ -95,7 +97,7 @@ static void write_call(const struct nm_event *event, struct json *j)
     json_kbool(j, "host_memory", (call->call_flags & NM_CALL_HOST) != 0);
     if (call->failed_count)
         json_ku64(j, "failed_calls", call->failed_count);
-    if (call->begin_ns && call->begin_ns <= event->time_ns)
+    if (NM_KIND_IS_FREE(event->kind) && call->begin_ns && call->begin_ns <= event->time_ns)
         json_ku64(j, "duration_ns", event->time_ns - call->begin_ns);
 }
 

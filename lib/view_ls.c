@@ -159,6 +159,18 @@ static void hex_or_null(struct json *j, const char *key, uint64_t value)
     json_null(j);
 }
 
+static void write_frames(const struct view_context *c, const struct ledger_entry *e, struct json *j)
+{
+    const char *frames[VIEW_FRAMES_MAX];
+    size_t n =
+        c->frames_fn ? c->frames_fn(c->userdata, e->tgid, e->stack, frames, VIEW_FRAMES_MAX) : 0;
+
+    json_karray(j, "frames");
+    for (size_t i = 0; i < n; i++)
+        json_str(j, frames[i]);
+    json_end(j);
+}
+
 static void write_entry(const struct ls *s, const struct ledger_entry *e, struct json *j)
 {
     const struct ledger_process *p = ledger_find_process(s->ledger, e->tgid);
@@ -183,8 +195,7 @@ static void write_entry(const struct ls *s, const struct ledger_entry *e, struct
     json_ku64(j, "age_ns", boot_ns > e->allocated_ns ? boot_ns - e->allocated_ns : 0);
     json_key(j, "last_access_ns"); /* accesses are not observed */
     json_null(j);
-    json_karray(j, "frames"); /* stacks are not taken */
-    json_end(j);
+    write_frames(s->context, e, j);
     hex_or_null(j, "caller", e->caller);
     json_end(j);
 }

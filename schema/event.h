@@ -15,7 +15,7 @@
 
 #include <linux/types.h>
 
-#define NM_EVENT_ABI 1
+#define NM_EVENT_ABI 2
 
 /* What happened. One event is one fact; see docs/ARCHITECTURE.md "one event for one fact". */
 enum nm_event_kind {
@@ -49,6 +49,8 @@ enum nm_event_kind {
     NM_EVENT_ATB_CONTEXT_CREATE = 26,
     NM_EVENT_ATB_CONTEXT_DESTROY = 27,
     NM_EVENT_BLOCK = 28, /* torch_npu allocator block; payload is .block */
+    NM_EVENT_STACK = 29, /* Python frames of a stack id; payload is .stack, then its code objects */
+    NM_EVENT_THREAD = 30, /* a Python process's thread that the kernel cannot place; no payload */
     NM_EVENT_KIND_COUNT
 };
 
@@ -72,12 +74,19 @@ struct nm_call {
     __u64 address;
     __u64 requested;
     __u64 physical_bytes;
-    __u64 flags;    /* halMemAlloc flag word, or packed property, or policy where no HAL was seen */
-    __u64 handle;   /* VMM handle, stream, context, communicator, pool */
-    __u64 caller;   /* return address of the outermost call: names the calling library */
-    __u64 begin_ns; /* entry of the outermost call: orders a free against a reuse of its address */
-    __u16 api;      /* probes.def row of the outermost call, 0 none */
-    __u16 hal;      /* probes.def row of the HAL call, 0 none */
+    __u64 flags;  /* halMemAlloc flag word, or packed property, or policy where no HAL was seen */
+    __u64 handle; /* VMM handle, stream, context, communicator, pool */
+    __u64 caller; /* return address of the outermost call: names the calling library */
+    union {
+        __u64 begin_ns; /* NM_KIND_IS_FREE: entry of the outermost call, which orders a free against
+                           a reuse of its address */
+        struct {        /* NM_KIND_HAS_PHASE */
+            __u32 phase; /* as in nm_block */
+            __u32 stack; /* as in nm_block */
+        };
+    };
+    __u16 api; /* probes.def row of the outermost call, 0 none */
+    __u16 hal; /* probes.def row of the HAL call, 0 none */
     __u16 call_flags;
     __u8 policy;       /* low byte of aclrtMemMallocPolicy (1 = HUGE_ONLY), 0xff unknown */
     __u8 failed_count; /* failing HAL calls inside, saturating */
@@ -100,9 +109,38 @@ struct nm_block {
     __u8 component;
     __u8 action;
     __u8 allocator; /* 0 inner, 1 external (graph engine, ATB) */
-    __u32 phase;    /* phases.def id of the Python frames, 0 not known */
-    __u64 reserved;
+    __u32 phase; /* of the Python frames, see NM_PHASE_CLASS(); 0 none or not known; MALLOC only */
+    __u32 stack; /* stack id that an NM_EVENT_STACK of the process explains, 0 none; MALLOC only */
+    __u32 zero;
 };
+
+/* Payload of NM_EVENT_STACK; `count` __u64 addresses of code objects follow the event, the
+ * innermost frame first. */
+struct nm_stack {
+    __u64 hash;  /* of the addresses */
+    __u32 stack; /* id: unique among the live stacks of the process */
+    __u32 count; /* at most NM_STACK_FRAMES */
+    __u32 flags; /* enum nm_stack_flags */
+    __u32 zero;
+    __u64 reserved[5];
+};
+#define NM_STACK_FRAMES 127
+enum nm_stack_flags {
+    NM_STACK_CUT = 1 << 0, /* deeper than NM_STACK_FRAMES, or a frame could not be read */
+};
+
+/* A phase in one word: numbers of the phase table (schema/phases.def, then the user's own). */
+#define NM_PHASE_CLASS(p) ((p)&0xff)           /* 0 none */
+#define NM_PHASE_DETAIL(p) (((p) >> 8) & 0xff) /* 0 none */
+#define NM_PHASE_INFERRED (1 << 16) /* a frame that could be a phase outside it was not told */
+#define NM_PHASE_UNNAMED (1 << 17)  /* frames without a name yet: the stack tells more */
+
+/* Kinds by what their word at begin_ns means. */
+#define NM_KIND_IS_FREE(k)                                                                         \
+    ((k) == NM_EVENT_FREE || (k) == NM_EVENT_HANDLE_FREE || (k) == NM_EVENT_UNMAP ||               \
+     (k) == NM_EVENT_RELEASE || (k) == NM_EVENT_HOST_UNREGISTER || (k) == NM_EVENT_IPC_CLOSE)
+#define NM_KIND_HAS_PHASE(k)                                                                       \
+    ((k) == NM_EVENT_ALLOC || (k) == NM_EVENT_CREATE || (k) == NM_EVENT_RESERVE)
 
 struct nm_event {
     __u64 time_ns; /* at return; at entry for frees (begin_ns) and entry-only probes */
@@ -117,6 +155,7 @@ struct nm_event {
     union {
         struct nm_call call;
         struct nm_block block;
+        struct nm_stack stack;
     };
 };
 
@@ -144,7 +183,8 @@ struct nm_pool_totals {
     __u32 zero;
 };
 
-/* Blocks below the size threshold, summed in the kernel (detail "large"). */
+/* Blocks below the size threshold, summed in the kernel (detail "large"). A block is freed from the
+ * sum that it was allocated in; phase is without NM_PHASE_UNNAMED. */
 struct nm_small_key {
     __u64 stream;
     __u32 tgid;
@@ -198,6 +238,7 @@ struct nm_cpu_counters {
 #include <stddef.h>
 _Static_assert(sizeof(struct nm_call) == 64, "nm_call");
 _Static_assert(sizeof(struct nm_block) == 64, "nm_block");
+_Static_assert(sizeof(struct nm_stack) == 64, "nm_stack");
 _Static_assert(sizeof(struct nm_event) == 96, "nm_event");
 _Static_assert(offsetof(struct nm_event, call) == 32, "payload");
 _Static_assert(sizeof(struct nm_pool_key) == 8, "nm_pool_key");

@@ -100,7 +100,8 @@ static void segment(struct bench *b, struct nm_event *e, unsigned rank, bool is_
 {
     header(b, e, rank, is_free ? NM_EVENT_FREE : NM_EVENT_ALLOC);
     e->call.address = 0x120000000000u + rank * 0x1000000u;
-    e->call.begin_ns = e->time_ns - 5;
+    if (is_free)
+        e->call.begin_ns = e->time_ns - 5;
     e->call.call_flags = NM_CALL_API_SEEN | NM_CALL_HAL_SEEN;
     e->call.requested = e->call.physical_bytes = 20u << 20;
     e->call.flags = (rank % 8) | 1u << 14 | (uint64_t)33 << 56;

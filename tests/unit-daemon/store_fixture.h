@@ -152,7 +152,6 @@ static inline void segment_alloc(struct fixture *f, uint32_t tgid, uint16_t devi
                  .physical_bytes = bytes,
                  .flags = device | 1ull << 14,
                  .caller = 0x7f0000001234,
-                 .begin_ns = f->boot_ns,
                  .api = PROBE_ACL_MALLOC,
                  .hal = PROBE_HAL_ALLOC,
                  .call_flags = NM_CALL_HAL_SEEN | NM_CALL_API_SEEN},

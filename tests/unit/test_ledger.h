@@ -93,7 +93,8 @@ static inline struct nm_event world_event(struct world *w, uint8_t kind)
         .tid = TGID,
     };
     if (kind != NM_EVENT_BLOCK) {
-        e.call.begin_ns = w->now_ns - 5;
+        if (NM_KIND_IS_FREE(kind))
+            e.call.begin_ns = w->now_ns - 5;
         e.call.policy = 0xff;
         e.call.call_flags = NM_CALL_API_SEEN;
     }

@@ -341,7 +341,7 @@ static void malformed_events_are_refused_and_counted(void **state)
     struct world *w = *state;
     struct nm_event e = event_alloc(w, 0x1000, 1, 1, 0);
     struct nm_event bad = e;
-    bad.abi = 2;
+    bad.abi = NM_EVENT_ABI + 1;
     assert_int_equal(send(w, &bad), -EBADMSG);
     bad = e;
     bad.kind = NM_EVENT_NONE;

@@ -1,0 +1,542 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
+/*
+ * python.bpf.h - the Python frames of the current thread: which phase they mean, and which they
+ * are.
+ *
+ * The whole chain is walked every time, from the current frame to the root. Nothing is assumed from
+ * an earlier walk, because nothing in the process's memory proves that a frame seen earlier was not
+ * left and entered again meanwhile (the same function at the same address has the same contents).
+ * What makes that cheap: since 3.11 frames lie side by side in the thread's data stack, so that one
+ * read of a page brings some twenty of them; and what a code object means is kept per thread.
+ *
+ * Everything read is hostile: every address is only ever an argument of bpf_probe_read_user(),
+ * every walk is bounded, and what does not read or does not end gives a phase that says so.
+ */
+#ifndef NPUMEM_BPF_PYTHON_H
+#define NPUMEM_BPF_PYTHON_H
+
+#include "state.bpf.h"
+#include "python_abi.h"
+
+#define NM_PY_CACHE 128 /* code objects kept per thread; a power of two */
+#define NM_PY_HEAD 96   /* bytes of a frame that hold previous, code and owner */
+#define NM_PY_PAGE 4096 /* smallest page: a read that stays within one cannot fail half way */
+#define NM_PY_WINDOW                                                                               \
+    (NM_PY_PAGE + 512) /* the page and a frame that ends above it; then one alone */
+#define NM_PY_ALONE (NM_PY_PAGE + 256)
+#define NM_PY_THREADS_UNROLLED 64
+#define NM_PY_THREADS 1024            /* steps through a process's thread states */
+#define NM_PY_STEPS 512               /* frames and what lies between them */
+#define NM_PY_STEPS_UNROLLED 96       /* the same where the verifier must follow each */
+#define NM_PY_RETRY_NS 100000000ull   /* a thread without a state is looked for again after this */
+#define NM_PY_RESEND_NS 1000000000ull /* frames still without a name are sent again after this */
+#define NM_PY_SEND_WINDOW_NS 10000000ull
+#define NM_PY_SEND_MAX 64 /* stacks that one thread sends within a window: at most 7 MB/s */
+
+/* Set by the daemon before load: 0 where the kernel refuses the walk. */
+const volatile __u32 nm_py_enabled = 1;
+const volatile __u32 nm_has_loop = 1; /* 0: kernel before 5.17, without bpf_loop() */
+/* Stacks are not sent while more than this waits in the ring: events come first. */
+const volatile __u64 nm_py_backlog_bytes = 8 * 1024 * 1024;
+/* Changed by the daemon while running. */
+volatile __u32 nm_py_generation =
+    0; /* raised when something told to the programs is no longer true */
+volatile __u64 nm_py_stack_threshold_bytes = 1
+                                             << 20; /* blocks from this size on name their stack */
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 4096);
+    __type(key, u32);
+    __type(value, struct nm_py_process);
+} py_processes SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 16384);
+    __type(key, u32);
+    __type(value, struct nm_py_thread);
+} py_threads SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 65536);
+    __type(key, struct nm_py_code_key);
+    __type(value, struct nm_py_code);
+} py_codes SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 32768);
+    __type(key, struct nm_py_stack_key);
+    __type(value, struct nm_py_stack_value);
+} py_stacks SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries,
+           262144); /* live small blocks; a forgotten one leaves the sum without phase */
+    __type(key, struct nm_py_block_key);
+    __type(value, u32);
+} py_blocks SEC(".maps");
+
+struct nm_py_cached {
+    u64 code;
+    u64 name;
+    u32 generation;
+    u32 verdict;
+};
+
+/* What a walk has found so far. It is kept in the map, where the verifier forgets its values: else
+ * it would follow every combination of them through every step of the loop. */
+struct nm_py_found {
+    u64 hash;
+    u32 count;
+    u32 class_, detail, tier;
+    u32 inner_detail;    /* of frames inside the next class */
+    u32 unnamed;         /* frames without a verdict */
+    u32 unnamed_outside; /* of them outside the class */
+    u32 zero;
+};
+
+/* What is kept of a thread. The window is scratch: a thread is in one program at a time. */
+struct nm_py_state {
+    u64 pid_tgid; /* 0: new */
+    u32 generation;
+    u32 tid; /* as its interpreter counts */
+    struct nm_py_process process;
+    u64 thread_state; /* 0: not found */
+    u64 check_value;  /* what the thread state must hold at check_offset */
+    u64 retry_ns;
+    u64 send_window_ns;
+    u32 check_offset;
+    u32 send_count;
+    u64 window_at; /* address that window holds the bytes of */
+    u64 window_bytes;
+    struct nm_py_found found;
+    struct nm_py_cached cache[NM_PY_CACHE];
+    struct nm_event event; /* an NM_EVENT_STACK under construction, and its code objects */
+    u64 codes[NM_STACK_FRAMES + 1];
+    u8 window[NM_PY_WINDOW + 256];
+};
+
+#ifdef NM_LEGACY
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 1024);
+    __type(key, u32);
+    __type(value, struct nm_py_state);
+} py_states SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, u32);
+    __type(value, struct nm_py_state);
+} py_state_zero SEC(".maps");
+#else
+struct {
+    __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, int);
+    __type(value, struct nm_py_state);
+} py_states SEC(".maps");
+#endif
+
+/* The thread's state if its process runs Python, made at first use. */
+NM_INLINE struct nm_py_state *nm_py_state_get(u64 pid_tgid)
+{
+    u32 tgid = pid_tgid >> 32;
+    struct nm_py_state *st;
+#ifdef NM_LEGACY
+    u32 tid = pid_tgid, zero = 0;
+
+    st = bpf_map_lookup_elem(&py_states, &tid);
+    if (st && st->pid_tgid == pid_tgid)
+        return st;
+    if (!bpf_map_lookup_elem(&py_processes, &tgid))
+        return NULL;
+    struct nm_py_state *empty = bpf_map_lookup_elem(&py_state_zero, &zero);
+    if (!empty)
+        return NULL;
+    bpf_map_update_elem(&py_states, &tid, empty, BPF_ANY);
+    st = bpf_map_lookup_elem(&py_states, &tid);
+#else
+    st = bpf_task_storage_get(&py_states, bpf_get_current_task_btf(), 0, 0);
+    if (st)
+        return st;
+    if (!bpf_map_lookup_elem(&py_processes, &tgid))
+        return NULL;
+    st = bpf_task_storage_get(&py_states, bpf_get_current_task_btf(), 0,
+                              BPF_LOCAL_STORAGE_GET_F_CREATE);
+#endif
+    if (st) {
+        st->pid_tgid = pid_tgid;
+        st->generation = nm_py_generation - 1;
+    }
+    return st;
+}
+
+NM_INLINE u64 nm_py_pointer(u64 address)
+{
+    u64 value = 0;
+
+    if (bpf_probe_read_user(&value, sizeof(value), (const void *)address))
+        return 0;
+    return value;
+}
+
+/* Takes anew what the daemon says of the process. */
+NM_INLINE void nm_py_state_refresh(struct nm_py_state *st, u64 pid_tgid, u32 generation)
+{
+    u32 tgid = pid_tgid >> 32;
+    struct nm_py_process *p = bpf_map_lookup_elem(&py_processes, &tgid);
+    struct bpf_pidns_info ns = {};
+
+    st->generation = generation;
+    st->thread_state = 0;
+    st->retry_ns = 0;
+    st->process.interpreters = 0;
+    if (!p)
+        return;
+    st->tid = pid_tgid;
+    if (p->ns_ino) {
+        if (bpf_get_ns_current_pid_tgid(p->ns_dev, p->ns_ino, &ns, sizeof(ns)))
+            return;
+        st->tid = ns.pid;
+    }
+    st->process = *p;
+}
+
+struct nm_py_hunt {
+    struct nm_py_state *st;
+    u64 interpreter, thread;
+};
+
+/* One thread state more, or the next interpreter. Returns 1 at the end, found or not. */
+static long nm_py_hunt_step(u32 i, struct nm_py_hunt *h)
+{
+    struct nm_py_state *st = h->st;
+    u64 thread = h->thread;
+    u32 tid = 0;
+
+    if (!thread) {
+        if (!h->interpreter)
+            return 1;
+        h->thread = nm_py_pointer(h->interpreter + st->process.layout.interpreter_threads);
+        h->interpreter = nm_py_pointer(h->interpreter + st->process.layout.interpreter_next);
+        return 0;
+    }
+    bpf_probe_read_user(&tid, sizeof(tid),
+                        (const void *)(thread + st->process.layout.thread_native_id));
+    if (tid == st->tid) {
+        st->thread_state = thread;
+        st->check_offset = st->process.layout.thread_native_id;
+        st->check_value = tid;
+        return 1;
+    }
+    h->thread = nm_py_pointer(thread + st->process.layout.thread_next);
+    return 0;
+}
+
+/* By the kernel's thread id, which 3.11 and later keep; new threads are at the head of the list. */
+static __noinline int nm_py_search(struct nm_py_state *st)
+{
+    struct nm_py_hunt hunt = {.st = st};
+
+    hunt.interpreter = nm_py_pointer(st->process.interpreters);
+    if (nm_has_loop) {
+        bpf_loop(NM_PY_THREADS, nm_py_hunt_step, &hunt, 0);
+    } else {
+        for (int i = 0; i < NM_PY_THREADS_UNROLLED; i++)
+            if (nm_py_hunt_step(i, &hunt))
+                break;
+    }
+    return st->thread_state != 0;
+}
+
+/* By the daemon's table; asks it where there is none. */
+NM_INLINE int nm_py_ask(struct nm_py_state *st, u64 pid_tgid, u32 start_ticks)
+{
+    u32 tid = pid_tgid, tgid = pid_tgid >> 32;
+    struct nm_py_thread *t = bpf_map_lookup_elem(&py_threads, &tid);
+    struct nm_event *e;
+
+    if (t && t->tgid == tgid) {
+        st->thread_state = t->thread_state;
+        st->check_offset = st->process.layout.thread_id;
+        st->check_value = t->thread_id;
+        return t->thread_state != 0;
+    }
+    e = nm_event_begin(NM_EVENT_THREAD, pid_tgid, start_ticks, 0, 0);
+    if (e) {
+        __builtin_memset(&e->call, 0, sizeof(e->call));
+        bpf_ringbuf_submit(e, BPF_RB_FORCE_WAKEUP);
+    }
+    return 0;
+}
+
+NM_INLINE int nm_py_is_current(const struct nm_py_state *st)
+{
+    u64 value = nm_py_pointer(st->thread_state + st->check_offset);
+
+    if (st->process.layout.thread_native_id)
+        value = (u32)value;
+    return value == st->check_value;
+}
+
+/* The innermost frame of the thread, 0 if it runs no Python. */
+NM_INLINE u64 nm_py_first_frame(struct nm_py_state *st, u64 pid_tgid, u32 start_ticks)
+{
+    u64 now, frame;
+
+    if (!st->thread_state || !nm_py_is_current(st)) {
+        now = bpf_ktime_get_boot_ns();
+        if (now < st->retry_ns)
+            return 0;
+        st->thread_state = 0;
+        if (st->process.layout.thread_native_id
+                ? !nm_py_search(st)
+                : !nm_py_ask(st, pid_tgid, start_ticks) || !nm_py_is_current(st)) {
+            st->thread_state = 0;
+            st->retry_ns = now + NM_PY_RETRY_NS;
+            return 0;
+        }
+    }
+    frame = nm_py_pointer(st->thread_state + st->process.layout.thread_frame);
+    if (frame && (st->process.layout.flags & NM_PY_CFRAME))
+        frame = nm_py_pointer(frame + st->process.layout.cframe_frame);
+    return frame;
+}
+
+/*
+ * Where the bytes of a frame are in st->window: in the page that is there, in the page below the
+ * frame's end if its neighbour was in the window (or it is the first), or alone. Negative: not
+ * readable.
+ */
+static __noinline int nm_py_frame_at(struct nm_py_state *st, u64 frame, u32 is_first)
+{
+    u64 at = frame - st->window_at, begin, bytes;
+
+    if (at <= NM_PY_PAGE && at + NM_PY_HEAD <= st->window_bytes)
+        return at;
+    if ((st->process.layout.flags & NM_PY_STACKED) &&
+        (is_first || st->window_at - frame <= NM_PY_PAGE)) {
+        at = frame & (NM_PY_PAGE - 1);
+        begin = frame - at;
+        bytes = at + NM_PY_HEAD;
+        if (bpf_probe_read_user(st->window, bytes, (const void *)begin) == 0) {
+            st->window_at = begin;
+            st->window_bytes = bytes;
+            return at;
+        }
+        st->window_bytes = 0;
+    }
+    if (bpf_probe_read_user(st->window + NM_PY_ALONE, NM_PY_HEAD, (const void *)frame))
+        return -1;
+    return NM_PY_ALONE;
+}
+
+/* What a code object means; 0 not told yet. */
+static __noinline u32 nm_py_verdict(struct nm_py_state *st, u64 code, u32 tgid)
+{
+    struct nm_py_cached *c = &st->cache[((code >> 5) ^ (code >> 12)) & (NM_PY_CACHE - 1)];
+    u32 verdict;
+    u64 name;
+
+    if (c->code != code || c->generation != st->generation) {
+        struct nm_py_code_key key = {.code = code, .tgid = tgid};
+        struct nm_py_code *known = bpf_map_lookup_elem(&py_codes, &key);
+        if (!known)
+            return 0;
+        c->code = code;
+        c->name = known->name;
+        c->verdict = known->verdict;
+        c->generation = st->generation;
+    }
+    verdict = c->verdict;
+    if (!(verdict & 0xffff))
+        return verdict;
+    /* A phase is believed only while the code object has the name that it was told by. */
+    name = nm_py_pointer(code + st->process.layout.code_name);
+    if (name != c->name) {
+        c->code = 0;
+        return 0;
+    }
+    return verdict;
+}
+
+/* The outermost frame of the strongest tier is the class; the innermost detail inside it, the
+ * detail. */
+NM_INLINE void nm_py_take(struct nm_py_found *w, u32 verdict)
+{
+    u32 tier = NM_PY_VERDICT_TIER(verdict);
+
+    if (!verdict) {
+        w->unnamed++;
+        w->unnamed_outside++;
+        return;
+    }
+    if (!w->inner_detail)
+        w->inner_detail = NM_PHASE_DETAIL(verdict);
+    if (tier && tier <= w->tier) {
+        w->class_ = NM_PHASE_CLASS(verdict);
+        w->detail = w->inner_detail;
+        w->tier = tier;
+        w->unnamed_outside = 0;
+    }
+}
+
+/* Sends the frames of a stack once. Returns its id, 0 if they were not sent. */
+static __noinline u32 nm_py_send(struct nm_py_state *st, u64 hash, u32 count, u32 is_unnamed)
+{
+    struct nm_py_stack_key key = {.tgid = st->pid_tgid >> 32, .stack = hash};
+    struct nm_py_stack_value *seen, fresh = {.hash = hash};
+    struct nm_cpu_counters *c;
+    u64 now, bytes;
+
+    if (!key.stack)
+        key.stack = 1;
+    seen = bpf_map_lookup_elem(&py_stacks, &key);
+    if (seen && seen->hash != hash) { /* another stack has the number */
+        key.stack = (hash >> 32) | 1;
+        seen = bpf_map_lookup_elem(&py_stacks, &key);
+    }
+    now = bpf_ktime_get_boot_ns();
+    if (seen && seen->hash == hash && (!is_unnamed || now - seen->sent_ns < NM_PY_RESEND_NS))
+        return key.stack;
+    if (now - st->send_window_ns > NM_PY_SEND_WINDOW_NS) {
+        st->send_window_ns = now;
+        st->send_count = 0;
+    }
+    if (st->send_count++ >= NM_PY_SEND_MAX ||
+        bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) > nm_py_backlog_bytes)
+        return 0;
+    c = nm_counters();
+    if (!c)
+        return 0;
+    st->event.seq = nm_next(&c->attempted);
+    st->event.time_ns = now;
+    st->event.cpu = bpf_get_smp_processor_id();
+    st->event.stack.hash = hash;
+    st->event.stack.stack = key.stack;
+    st->event.stack.count = count;
+    bytes = sizeof(st->event) + count * sizeof(u64);
+    if (bytes > sizeof(st->event) + sizeof(st->codes))
+        return 0;
+    /* nothing is named until the daemon has looked */
+    if (bpf_ringbuf_output(&ring, &st->event, bytes, is_unnamed ? BPF_RB_FORCE_WAKEUP : 0)) {
+        __sync_fetch_and_add(&c->lost, 1);
+        return 0;
+    }
+    fresh.sent_ns = now;
+    bpf_map_update_elem(&py_stacks, &key, &fresh, BPF_ANY);
+    return key.stack;
+}
+
+/* One frame more. Returns the frame that called it, 0 at the root; ~0 where the chain cannot be
+ * followed. */
+static __noinline u64 nm_py_step(struct nm_py_state *st, u64 frame, u32 is_first)
+{
+    struct nm_py_found *w = &st->found;
+    u32 offset, at = nm_py_frame_at(st, frame, is_first);
+    u64 code, previous;
+    const u8 *bytes;
+
+    if (at > NM_PY_WINDOW - NM_PY_HEAD)
+        return ~0ull;
+    bytes = st->window + at;
+    offset = st->process.layout.frame_previous & 0x7f;
+    previous = *(const u64 *)(bytes + offset);
+    offset = st->process.layout.frame_owner & 0x7f;
+    if (offset && bytes[offset] >= NM_PY_OWNER_NO_CODE)
+        return previous;
+    offset = st->process.layout.frame_code & 0x7f;
+    code = *(const u64 *)(bytes + offset) & ~7ull; /* 3.14 tags references in the low bits */
+    at = w->count;
+    if (at >= NM_STACK_FRAMES)
+        return ~0ull;
+    st->codes[at] = code;
+    w->count = at + 1;
+    w->hash = (w->hash ^ code) * 0x9e3779b97f4a7c15ull;
+    w->hash ^= w->hash >> 29;
+    nm_py_take(w, nm_py_verdict(st, code, st->pid_tgid >> 32));
+    return previous;
+}
+
+struct nm_py_chain {
+    struct nm_py_state *st;
+    u64 frame;
+};
+
+static long nm_py_loop(u32 i, struct nm_py_chain *chain)
+{
+    chain->frame = nm_py_step(chain->st, chain->frame, i == 0);
+    return !chain->frame || chain->frame == ~0ull;
+}
+
+/* Walks the chain from `frame`. Returns phase | stack << 32. */
+static __noinline u64 nm_py_walk(struct nm_py_state *st, u64 frame, u32 want_stack)
+{
+    struct nm_py_found *w = &st->found;
+    struct nm_py_chain chain;
+    u32 phase, stack = 0;
+
+    __builtin_memset(w, 0, sizeof(*w));
+    w->tier = 15;
+    st->window_bytes = 0;
+    st->window_at = 0;
+    if (nm_has_loop) {
+        chain.st = st;
+        chain.frame = frame;
+        bpf_loop(NM_PY_STEPS, nm_py_loop, &chain, 0);
+        frame = chain.frame;
+    } else {
+        for (int i = 0; i < NM_PY_STEPS_UNROLLED; i++) {
+            frame = nm_py_step(st, frame, i == 0);
+            if (!frame || frame == ~0ull)
+                break;
+        }
+    }
+    if (!w->count)
+        return 0;
+    st->event.stack.flags = frame ? NM_STACK_CUT : 0;
+    phase = w->class_ | w->detail << 8;
+    if (w->class_ && (frame || w->unnamed_outside))
+        phase |= NM_PHASE_INFERRED;
+    if (w->unnamed)
+        phase |= NM_PHASE_UNNAMED;
+    if (w->unnamed || want_stack)
+        stack = nm_py_send(st, w->hash, w->count, w->unnamed);
+    return phase | (u64)stack << 32;
+}
+
+/* The phase of the current thread, and with want_stack the id of its stack in the upper half. */
+NM_INLINE u64 nm_py_look(u64 pid_tgid, u32 start_ticks, u32 want_stack)
+{
+    struct nm_py_state *st;
+    u32 generation;
+    u64 frame;
+
+    if (!nm_py_enabled)
+        return 0;
+    st = nm_py_state_get(pid_tgid);
+    if (!st)
+        return 0;
+    generation = nm_py_generation;
+    if (st->generation != generation) {
+        nm_py_state_refresh(st, pid_tgid, generation);
+        __builtin_memset(&st->event, 0, sizeof(st->event));
+        st->event.kind = NM_EVENT_STACK;
+        st->event.abi = NM_EVENT_ABI;
+        st->event.tgid = pid_tgid >> 32;
+        st->event.tid = pid_tgid;
+        st->event.start_ticks = start_ticks;
+    }
+    if (!st->process.interpreters)
+        return 0;
+    frame = nm_py_first_frame(st, pid_tgid, start_ticks);
+    return frame ? nm_py_walk(st, frame, want_stack) : 0;
+}
+
+#endif
