@@ -147,7 +147,7 @@ static int mapping_try(struct python *p, struct python_process *pp, const struct
 {
     _cleanup_close_ int fd = procfs_open_mapping(pp->tgid, entry);
     const struct python_file *f;
-    uint64_t bias;
+    uint64_t bias = 0;
     int r;
 
     if (fd < 0) {
