@@ -10,8 +10,10 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "cli.h"
+#include "timespec.h"
 
 const struct option_row option_rows[OPTION_COUNT] = {
 #define OPTION(id, short_, name_, argument_, groups_, values_, example_, help_)                    \
@@ -136,6 +138,82 @@ static int add_words(enum option_id id, char *value, struct cli_words *list, str
     return 0;
 }
 
+static int64_t wall_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+/* Seconds since 1970 of a local time. */
+static int64_t local_seconds(const struct calendar_time *t)
+{
+    struct tm tm = {
+        .tm_year = t->year - 1900,
+        .tm_mon = t->month - 1,
+        .tm_mday = t->day,
+        .tm_hour = t->hour,
+        .tm_min = t->minute,
+        .tm_sec = t->second,
+        .tm_isdst = -1,
+    };
+    return mktime(&tm);
+}
+
+/* Local time is the caller's, not the daemon's: the moment is sent as a number. */
+static int set_at(struct args *a, const char *value, struct error *reterr)
+{
+    struct timespec_value v;
+
+    if (timespec_parse(value, wall_now_ns(), local_seconds, &v) < 0)
+        return bad_value(OPTION_AT, value, "not a moment", reterr);
+    if (v.kind == TIMESPEC_AT)
+        snprintf(a->at, sizeof(a->at), "@%lld.%09lld", (long long)(v.wall_ns / 1000000000),
+                 (long long)(v.wall_ns % 1000000000));
+    else if (snprintf(a->at, sizeof(a->at), "%s", value) >= (int)sizeof(a->at))
+        return bad_value(OPTION_AT, value, "too long", reterr);
+    return 0;
+}
+
+/* --since, --until and the ages: a bound of when a block was allocated. */
+static int set_bound(struct args *a, enum option_id id, const char *value, struct error *reterr)
+{
+    struct timespec_value v = {.wall_ns = wall_now_ns()};
+    uint64_t age;
+
+    if (id == OPTION_SINCE || id == OPTION_UNTIL) {
+        if (timespec_parse(value, v.wall_ns, local_seconds, &v) < 0 || v.kind != TIMESPEC_AT)
+            return bad_value(id, value, "not a time", reterr);
+    } else {
+        if (units_parse_duration(value, &age) < 0 || age >= (uint64_t)v.wall_ns)
+            return bad_value(id, value, "not an age", reterr);
+        v.wall_ns -= (int64_t)age;
+    }
+    if (v.wall_ns == 0)
+        v.wall_ns = 1;
+    bool since = id == OPTION_SINCE || id == OPTION_MAX_AGE;
+    if (since && v.wall_ns > a->since_ns)
+        a->since_ns = v.wall_ns;
+    if (!since && (!a->until_ns || v.wall_ns < a->until_ns))
+        a->until_ns = v.wall_ns;
+    return 0;
+}
+
+static int add_handle(enum option_id id, const char *value, struct cli_numbers *list,
+                      struct error *reterr)
+{
+    char *end;
+
+    errno = 0;
+    unsigned long long handle = strtoull(value, &end, 0);
+    if (errno || end == value || *end || value[0] < '0' || value[0] > '9' || handle > INT64_MAX)
+        return bad_value(id, value, "not a handle", reterr);
+    if (list->count == CLI_LIST_MAX)
+        return bad_value(id, value, "too many", reterr);
+    list->items[list->count++] = (int64_t)handle;
+    return 0;
+}
+
 static int set_quantity(struct args *a, enum option_id id, const char *value, struct error *reterr)
 {
     int64_t number;
@@ -198,6 +276,15 @@ static int set_with_argument(struct args *a, enum option_id id, char *value, str
     case OPTION_SOCKET:
         a->socket = value;
         return 0;
+    case OPTION_AT:
+        return set_at(a, value, reterr);
+    case OPTION_SINCE:
+    case OPTION_UNTIL:
+    case OPTION_MIN_AGE:
+    case OPTION_MAX_AGE:
+        return set_bound(a, id, value, reterr);
+    case OPTION_STREAM:
+        return add_handle(id, value, &a->streams, reterr);
     default:
         return set_quantity(a, id, value, reterr);
     }
@@ -215,6 +302,9 @@ static void set_switch(struct args *a, enum option_id id)
         break;
     case OPTION_QUIET:
         a->quiet = true;
+        break;
+    case OPTION_PEAK:
+        snprintf(a->at, sizeof(a->at), "peak");
         break;
     case OPTION_TREE:
         a->tree = true;
@@ -240,14 +330,14 @@ struct parser {
     int argc, next;
     char **argv;
     struct args *args;
-    uint32_t options_used; /* one bit per option_id */
+    uint64_t options_used; /* one bit per option_id */
 };
 
 static int take(struct parser *p, enum option_id id, char *value, struct error *reterr)
 {
     const struct option_row *o = &option_rows[id];
 
-    p->options_used |= UINT32_C(1) << id;
+    p->options_used |= UINT64_C(1) << id;
     if (!o->argument[0]) {
         if (value)
             return bad_value(id, value, "takes no value", reterr);
@@ -313,7 +403,7 @@ static int check_fit(const struct parser *p, struct error *reterr)
     if (!v || a->help)
         return 0;
     for (int id = 0; id < OPTION_COUNT; id++) {
-        if (!(p->options_used & (1u << id)) ||
+        if (!(p->options_used & (UINT64_C(1) << id)) ||
             (option_rows[id].groups & (v->groups | GROUP_GLOBAL)))
             continue;
         error_set(reterr, EINVAL, "--%s: %s does not take it", option_rows[id].name, v->name);
@@ -328,7 +418,7 @@ static int check_fit(const struct parser *p, struct error *reterr)
     return 0;
 }
 
-_Static_assert(OPTION_COUNT <= 32, "options_used is a word");
+_Static_assert(OPTION_COUNT <= 64, "options_used is a word");
 
 int args_parse(int argc, char **argv, struct args *ret, struct error *reterr)
 {

@@ -52,6 +52,8 @@ struct json_object *ask_filters(const struct args *args)
     add_words(o, "container", &args->containers);
     add_words(o, "owner", &args->owners);
     add_words(o, "level", &args->levels);
+    if (args->at[0])
+        json_object_object_add(o, "at", json_object_new_string(args->at));
     return o;
 }
 

@@ -32,6 +32,7 @@ enum option_group {
     GROUP_LS = 1 << 4,
     GROUP_EVENTS = 1 << 5,
     GROUP_SCAN = 1 << 6,
+    GROUP_MOMENT = 1 << 7,
 };
 
 enum option_id {
@@ -76,6 +77,9 @@ struct args {
     uint64_t timeout_ns;
     uint64_t limit; /* UINT64_MAX: the verb's default */
     uint64_t min_size_bytes;
+    struct cli_numbers streams; /* the handles' 64 bits */
+    int64_t since_ns, until_ns; /* wall clock; 0 none */
+    char at[80];                /* "" now; as the daemon takes it */
     bool tree;
     bool no_header, no_pager, quiet, verbose, strict, help, version;
 };

@@ -46,8 +46,8 @@ static int print_flat(const struct args *args, const struct out *o, struct json_
     return code;
 }
 
-/* Takes out of the table processes that map CANN and hold no device memory (an engine whose workers hold
- * it, a client): a column of nothing hides those that matter. Returns how many. */
+/* Takes out of the table processes that map CANN and hold no device memory (an engine whose workers
+ * hold it, a client): a column of nothing hides those that matter. Returns how many. */
 static size_t leave_out_empty(struct json_object *document)
 {
     struct json_object *kept = json_object_new_array();
@@ -56,8 +56,8 @@ static size_t leave_out_empty(struct json_object *document)
     for (size_t i = 0; i < total; i++) {
         struct json_object *rank = doc_item(document, "ranks", i);
         int64_t device, bytes;
-        bool holds = doc_int(rank, "device", &device) ||
-                     !doc_int(rank, "physical_bytes", &bytes) || bytes > 0;
+        bool holds = doc_int(rank, "device", &device) || !doc_int(rank, "physical_bytes", &bytes) ||
+                     bytes > 0;
         if (holds)
             json_object_array_add(kept, json_object_get(rank));
     }

@@ -64,5 +64,15 @@ int verb_ls(const struct args *args)
     if (args->min_size_bytes)
         json_object_object_add(parameters, "min_bytes",
                                json_object_new_int64((int64_t)args->min_size_bytes));
+    if (args->since_ns)
+        json_object_object_add(parameters, "since_ns", json_object_new_int64(args->since_ns));
+    if (args->until_ns)
+        json_object_object_add(parameters, "until_ns", json_object_new_int64(args->until_ns));
+    if (args->streams.count) {
+        struct json_object *streams = json_object_new_array();
+        for (size_t i = 0; i < args->streams.count; i++)
+            json_object_array_add(streams, json_object_new_int64(args->streams.items[i]));
+        json_object_object_add(parameters, "stream", streams);
+    }
     return ask_and_show(args, "Ls", parameters, NULL, render);
 }

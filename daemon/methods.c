@@ -16,6 +16,7 @@
 #include "manager.h"
 #include "probes.h"
 #include "scan_feed.h"
+#include "timespec.h"
 #include "view.h"
 
 #define FILTER_MAX 64
@@ -139,12 +140,12 @@ static int document_reply(struct api_call *call, struct json *j, int r)
 
 /* A filter that names processes must find one: an empty answer to a wrong pid would read as "holds
  * nothing". */
-static int check_tgids(struct manager *m, struct api_call *call, const struct filter *f)
+static int check_tgids(const struct ledger *l, struct api_call *call, const struct filter *f)
 {
     char message[80];
 
     for (size_t i = 0; i < f->tgid_count; i++)
-        if (!ledger_find_process(m->ledger, f->tgids[i])) {
+        if (!ledger_find_process(l, f->tgids[i])) {
             snprintf(message, sizeof(message), "process %u: not observed", f->tgids[i]);
             api_error(call, "NoSuchProcess", message, "npumem ps lists those that are");
             return 1;
@@ -152,26 +153,108 @@ static int check_tgids(struct manager *m, struct api_call *call, const struct fi
     return 0;
 }
 
-static int view_reply(struct api_call *call, struct manager *m,
-                      int (*view)(const struct ledger *, const struct view_context *,
-                                  struct json *))
+typedef int (*view_fn)(const struct ledger *, const struct view_context *, struct json *);
+
+static int view_now(struct api_call *call, struct manager *m, const struct filter *f, view_fn view,
+                    enum ledger_when when)
 {
-    struct filter f = {};
     struct view_context c;
     struct json j = {};
+
+    manager_sync_cards(m);
+    if (check_tgids(m->ledger, call, f))
+        return 0;
+    context_init(m, f, &c);
+    c.moment.when = when;
+    document_begin(&j);
+    return document_reply(call, &j, view(m->ledger, &c, &j));
+}
+
+/* What the samples of the store say of an earlier moment. */
+static int view_then(struct api_call *call, struct manager *m, const struct filter *f, view_fn view,
+                     uint64_t wall_ns, const char *mark)
+{
+    _cleanup_(ledger_freep) struct ledger *then = NULL;
+    struct view_context c;
+    struct json j = {};
+    int r = ledger_new(NULL, &then);
+
+    if (r < 0)
+        return r;
+    context_init(m, f, &c);
+    c.moment = (struct view_moment){.at_ns = wall_ns, .mark = mark};
+    c.coverage_fn = NULL; /* these are of now */
+    c.other_bytes_fn = NULL;
+    c.environment_fn = NULL;
+    r = store_history(m->store, wall_ns, then, &c.moment.oldest_sample_ns,
+                      &c.moment.newest_sample_ns);
+    if (r == -ENOENT)
+        return api_error(call, "Failed", "earlier moments are not kept: there is no store",
+                         "store.enabled=yes");
+    if (r < 0)
+        return r;
+    if (r == 0)
+        return api_error(call, "NoSuchProcess", "nothing is kept of that time",
+                         "a later time; npumem status shows how far the store goes back");
+    if (check_tgids(then, call, f))
+        return 0;
+    document_begin(&j);
+    return document_reply(call, &j, view(then, &c, &j));
+}
+
+/* Seconds since 1970 of a local time. */
+static int64_t local_seconds(const struct calendar_time *t)
+{
+    struct tm tm = {
+        .tm_year = t->year - 1900,
+        .tm_mon = t->month - 1,
+        .tm_mday = t->day,
+        .tm_hour = t->hour,
+        .tm_min = t->minute,
+        .tm_sec = t->second,
+        .tm_isdst = -1,
+    };
+    return mktime(&tm);
+}
+
+static int view_at(struct api_call *call, struct manager *m, const struct filter *f, view_fn view,
+                   const char *at)
+{
+    struct timespec_value v;
+    uint64_t now = manager_wall_ns(), wall_ns;
+    char message[160];
+
+    if (timespec_parse(at, (int64_t)now, local_seconds, &v) < 0)
+        return api_error(call, "BadParameter", "at: not a moment",
+                         "10 min ago, @1796024700, 2026-11-30T07:45:00Z, mark:NAME, peak");
+    if (v.kind == TIMESPEC_PEAK)
+        return view_now(call, m, f, view, LEDGER_AT_PEAK);
+    wall_ns = (uint64_t)v.wall_ns;
+    if (v.kind == TIMESPEC_MARK && store_mark_find(m->store, v.mark, &wall_ns) < 0) {
+        snprintf(message, sizeof(message), "mark %.100s: there is none of that name", v.mark);
+        return api_error(call, "NoSuchProcess", message, "npumem mark NAME sets one");
+    }
+    if (wall_ns > now)
+        return api_error(call, "BadParameter", "at: in the future", "now, or a time before");
+    return view_then(call, m, f, view, wall_ns, v.kind == TIMESPEC_MARK ? v.mark : NULL);
+}
+
+static int view_reply(struct api_call *call, struct manager *m, view_fn view)
+{
+    struct filter f = {};
+    const char *at = NULL;
     int r = filter_read(call, &f);
 
     if (r == 0)
+        r = api_param_str(call, "at", &at);
+    if (r >= 0)
         r = api_params_done(call);
     if (r < 0)
         return r;
-    manager_sync_cards(m);
-    if (check_tgids(m, call, &f))
-        return 0;
-    context_init(m, &f, &c);
-    document_begin(&j);
-    r = view(m->ledger, &c, &j);
-    return document_reply(call, &j, r);
+    if (!at || strcmp(at, "now") == 0)
+        return view_now(call, m, &f, view, LEDGER_NOW);
+    r = view_at(call, m, &f, view, at);
+    return r < 0 ? r : 0;
 }
 
 static int method_ps(struct api_call *call, void *userdata)
@@ -201,12 +284,30 @@ static int levels_parse(struct api_call *call, const char *const *names, size_t 
     return 0;
 }
 
+/* Wall times of a query in the ledger's clock. */
+static int ls_times(struct api_call *call, struct view_ls_query *q)
+{
+    uint64_t since = 0, until = 0, boot = manager_boot_ns(), wall = manager_wall_ns();
+    int r = api_param_u64(call, "since_ns", INT64_MAX, &since);
+
+    if (r >= 0)
+        r = api_param_u64(call, "until_ns", INT64_MAX, &until);
+    if (r < 0)
+        return r;
+    if (since && wall - boot < since)
+        q->since_ns = since - (wall - boot);
+    if (until)
+        q->until_ns = until > wall - boot ? until - (wall - boot) : 1;
+    return 0;
+}
+
 static int method_ls(struct api_call *call, void *userdata)
 {
     struct manager *m = userdata;
     const char *owners[FILTER_MAX], *level_names[LEVEL_COUNT];
     enum ledger_level levels[LEVEL_COUNT];
-    struct view_ls_query q = {.owners = owners, .levels = levels};
+    uint64_t streams[FILTER_MAX];
+    struct view_ls_query q = {.owners = owners, .levels = levels, .streams = streams};
     uint64_t limit = LS_LIMIT_DEFAULT;
     struct filter f = {};
     struct view_context c;
@@ -222,6 +323,10 @@ static int method_ls(struct api_call *call, void *userdata)
     if (r >= 0)
         r = api_param_u64(call, "limit", UINT32_MAX, &limit);
     if (r >= 0)
+        r = api_param_u64s(call, "stream", UINT64_MAX, streams, FILTER_MAX, &q.stream_count);
+    if (r >= 0)
+        r = ls_times(call, &q);
+    if (r >= 0)
         r = api_params_done(call);
     if (r < 0)
         return r;
@@ -229,7 +334,7 @@ static int method_ls(struct api_call *call, void *userdata)
         return 0;
     q.limit = limit;
     manager_sync(m);
-    if (check_tgids(m, call, &f))
+    if (check_tgids(m->ledger, call, &f))
         return 0;
     context_init(m, &f, &c);
     document_begin(&j);
@@ -358,6 +463,53 @@ static int method_version(struct api_call *call, void *userdata)
     r = api_reply_json(call, &j);
     json_done(&j);
     return r;
+}
+
+/* --- marks --- */
+
+#define MARK_BYTES_MAX 64
+
+static bool mark_valid(const char *name)
+{
+    size_t bytes = strlen(name);
+
+    for (size_t i = 0; i < bytes; i++)
+        if ((unsigned char)name[i] < ' ' || name[i] == 0x7f)
+            return false;
+    return bytes > 0 && bytes <= MARK_BYTES_MAX;
+}
+
+/* A mark is a moment with a name: a sample is taken at it, so that what was then can be shown. */
+static int method_mark(struct api_call *call, void *userdata)
+{
+    struct manager *m = userdata;
+    const char *name = NULL;
+    struct view_context c;
+    struct json j = {};
+    int r = api_param_str(call, "name", &name);
+
+    if (r >= 0)
+        r = api_params_done(call);
+    if (r < 0)
+        return r;
+    if (!name || !mark_valid(name))
+        return api_error(call, "BadParameter", "name: 1 to 64 printable bytes", "before_wake_up");
+    if (!m->store)
+        return api_error(call, "Failed", "marks are kept in the store, and there is none",
+                         "store.enabled=yes");
+    manager_sync(m);
+    store_sample(m->store, m->ledger, manager_boot_ns());
+    struct store_event mark = {
+        .kind = STORE_EVENT_MARK, .time_ns = manager_boot_ns(), .detail = name};
+    store_event(m->store, &mark);
+    context_init(m, NULL, &c);
+    document_begin(&j);
+    json_object(&j);
+    view_header(&c, &j);
+    json_kstr(&j, "mark", name);
+    json_ku64(&j, "mark_time_ns", c.wall_ns - (c.boot_ns - mark.time_ns));
+    json_end(&j);
+    return document_reply(call, &j, 0);
 }
 
 /* --- attach and detach --- */
@@ -554,6 +706,7 @@ const struct api_method manager_methods[] = {
     {"Ps", method_ps, 0},
     {"Breakdown", method_breakdown, 0},
     {"Ls", method_ls, 0},
+    {"Mark", method_mark, 0},
     {"Events", method_events, API_MORE},
     {"OomList", oom_method_list, 0},
     {"OomShow", oom_method_show, 0},

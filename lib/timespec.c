@@ -109,7 +109,7 @@ static int parse_relative(const char *p, int sign, int64_t now_ns, int64_t *ret)
 }
 
 struct when {
-    struct tm tm;
+    struct calendar_time tm;
     int64_t ns;
     bool has_zone;
     int zone_minutes; /* east of UTC */
@@ -118,15 +118,15 @@ struct when {
 /* "07:32", "07:32:18", "07:32:18.5" */
 static const char *clock_read(const char *p, struct when *w)
 {
-    p = digits_read(p, 2, &w->tm.tm_hour);
-    if (!p || *p++ != ':' || !(p = digits_read(p, 2, &w->tm.tm_min)))
+    p = digits_read(p, 2, &w->tm.hour);
+    if (!p || *p++ != ':' || !(p = digits_read(p, 2, &w->tm.minute)))
         return NULL;
     if (*p == ':') {
-        p = digits_read(p + 1, 2, &w->tm.tm_sec);
+        p = digits_read(p + 1, 2, &w->tm.second);
         if (!p || !(p = fraction_read(p, &w->ns)))
             return NULL;
     }
-    if (w->tm.tm_hour > 23 || w->tm.tm_min > 59 || w->tm.tm_sec > 60)
+    if (w->tm.hour > 23 || w->tm.minute > 59 || w->tm.second > 60)
         return NULL;
     return p;
 }
@@ -155,7 +155,6 @@ static const char *zone_read(const char *p, struct when *w)
     return p;
 }
 
-/* Days since 1970 of a date of the Gregorian calendar; 0 = no such day. */
 static bool date_valid(int year, int month, int day)
 {
     static const uint8_t days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
@@ -166,48 +165,44 @@ static bool date_valid(int year, int month, int day)
 }
 
 /* Source: the proleptic Gregorian calendar, counted in eras of 400 years from March 1st. */
-static int64_t utc_seconds(const struct tm *tm)
+static int64_t utc_seconds(const struct calendar_time *t)
 {
-    int64_t year = tm->tm_year + 1900 - (tm->tm_mon < 2);
-    int64_t month = (tm->tm_mon + 10) % 12, day = tm->tm_mday - 1;
+    int64_t year = t->year - (t->month < 3), month = (t->month + 9) % 12, day = t->day - 1;
     int64_t days =
         year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 719468;
-    return ((days * 24 + tm->tm_hour) * 60 + tm->tm_min) * 60 + tm->tm_sec;
+    return ((days * 24 + t->hour) * 60 + t->minute) * 60 + t->second;
 }
 
-static int64_t seconds_of(struct when *w, time_t (*local_fn)(struct tm *))
+static int64_t seconds_of(const struct when *w, timespec_local_fn local_fn)
 {
-    w->tm.tm_isdst = -1;
     if (w->has_zone || !local_fn)
         return utc_seconds(&w->tm) - (int64_t)w->zone_minutes * 60;
     return local_fn(&w->tm);
 }
 
-/* Midnight of today plus `days`, or today's date into *tm. */
-static void today(int64_t now_ns, time_t (*local_fn)(struct tm *), int days, struct tm *tm)
+/* The date of today plus `days`, at midnight. */
+static struct calendar_time date_of(int64_t now_ns, timespec_local_fn local_fn, int days)
 {
-    /* normalised by local_fn: 1970-01-01 plus seconds, whatever the zone makes of them */
-    int64_t offset = 0, seconds = now_ns / NS, day;
-    if (local_fn) {
-        struct tm epoch = {.tm_year = 70, .tm_mday = 1, .tm_isdst = 0};
-        epoch.tm_mday += (int)(seconds / 86400);
-        epoch.tm_sec = (int)(seconds % 86400);
-        epoch.tm_isdst = -1;
-        offset = seconds - local_fn(&epoch); /* seconds east of UTC at about now */
+    int64_t seconds = now_ns / NS, offset = 0;
+    if (local_fn) { /* seconds east of UTC at about now: the same digits read both ways */
+        struct calendar_time t = {.year = 1970,
+                                  .month = 1,
+                                  .day = 1 + (int)(seconds / 86400),
+                                  .second = (int)(seconds % 86400)};
+        offset = seconds - local_fn(&t);
     }
-    day = (seconds + offset) / 86400 + days;
-    *tm = (struct tm){.tm_year = 70, .tm_mday = 1};
-    int64_t era_day = day + 719468, era = era_day / 146097, of_era = era_day % 146097;
+    int64_t era_day = (seconds + offset) / 86400 + days + 719468;
+    int64_t era = era_day / 146097, of_era = era_day % 146097;
     int64_t year = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
     int64_t of_year = of_era - (365 * year + year / 4 - year / 100),
             month = (5 * of_year + 2) / 153;
-    tm->tm_mday = (int)(of_year - (153 * month + 2) / 5) + 1;
-    tm->tm_mon = (int)((month + 2) % 12);
-    tm->tm_year = (int)(year + era * 400 + (tm->tm_mon < 2)) - 1900;
+    struct calendar_time t = {.day = (int)(of_year - (153 * month + 2) / 5) + 1,
+                              .month = (int)((month + 2) % 12) + 1};
+    t.year = (int)(year + era * 400) + (t.month < 3);
+    return t;
 }
 
-static int parse_calendar(const char *p, int64_t now_ns, time_t (*local_fn)(struct tm *),
-                          int64_t *ret)
+static int parse_calendar(const char *p, int64_t now_ns, timespec_local_fn local_fn, int64_t *ret)
 {
     struct when w = {0};
     int year, month, day;
@@ -218,11 +213,11 @@ static int parse_calendar(const char *p, int64_t now_ns, time_t (*local_fn)(stru
         if (!end || *end != '-' || !(end = digits_read(end + 1, 2, &day)) ||
             !date_valid(year, month, day))
             return -EINVAL;
-        w.tm = (struct tm){.tm_year = year - 1900, .tm_mon = month - 1, .tm_mday = day};
+        w.tm = (struct calendar_time){.year = year, .month = month, .day = day};
         if (*end == 'T' || (*end == ' ' && is_digit(*blanks_skip(end))))
             end = clock_read(blanks_skip(end + 1), &w);
     } else {
-        today(now_ns, local_fn, 0, &w.tm);
+        w.tm = date_of(now_ns, local_fn, 0);
         end = clock_read(p, &w);
     }
     if (end && *blanks_skip(end))
@@ -232,7 +227,7 @@ static int parse_calendar(const char *p, int64_t now_ns, time_t (*local_fn)(stru
     return add_ns(seconds_of(&w, local_fn), w.ns, ret);
 }
 
-static int parse_day(const char *p, int64_t now_ns, time_t (*local_fn)(struct tm *), int64_t *ret)
+static int parse_day(const char *p, int64_t now_ns, timespec_local_fn local_fn, int64_t *ret)
 {
     static const char *const words[] = {"yesterday", "today", "tomorrow"};
     struct when w = {0};
@@ -240,13 +235,13 @@ static int parse_day(const char *p, int64_t now_ns, time_t (*local_fn)(struct tm
     for (int i = 0; i < 3; i++) {
         if (strcmp(p, words[i]) != 0)
             continue;
-        today(now_ns, local_fn, i - 1, &w.tm);
+        w.tm = date_of(now_ns, local_fn, i - 1);
         return add_ns(seconds_of(&w, local_fn), 0, ret);
     }
     return -EINVAL;
 }
 
-int timespec_parse(const char *text, int64_t now_ns, time_t (*local_fn)(struct tm *),
+int timespec_parse(const char *text, int64_t now_ns, timespec_local_fn local_fn,
                    struct timespec_value *ret)
 {
     struct timespec_value v = {.kind = TIMESPEC_AT};

@@ -17,7 +17,6 @@
 #define NPUMEM_TIMESPEC_H
 
 #include <stdint.h>
-#include <time.h>
 
 enum timespec_kind { TIMESPEC_AT, TIMESPEC_MARK, TIMESPEC_PEAK };
 
@@ -27,12 +26,18 @@ struct timespec_value {
     const char *mark; /* MARK: borrowed from the text */
 };
 
+/* A moment as a calendar and a clock say it; month and day from 1. */
+struct calendar_time {
+    int year, month, day, hour, minute, second;
+};
+/* Seconds since 1970 of a local time, as mktime(3) finds them, normalising like it. */
+typedef int64_t (*timespec_local_fn)(const struct calendar_time *local);
+
 /*
- * Parses text. now_ns is the wall clock. local_fn turns local broken-down time into seconds since
- * 1970, as mktime(3) does and normalising like it; NULL: local time is UTC.
+ * Parses text. now_ns is the wall clock. local_fn NULL: local time is UTC.
  * Returns 0; -EINVAL not a moment; -ERANGE before 1970 or beyond 64 bits of ns.
  */
-int timespec_parse(const char *text, int64_t now_ns, time_t (*local_fn)(struct tm *),
+int timespec_parse(const char *text, int64_t now_ns, timespec_local_fn local_fn,
                    struct timespec_value *ret);
 
 #endif

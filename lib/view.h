@@ -31,9 +31,18 @@ struct view_coverage {
     bool late;          /* it may have held device memory before its probes were live */
 };
 
+/* The moment that a document is about. */
+struct view_moment {
+    enum ledger_when when; /* of the ledger that is shown: AT_PEAK each row at its own peak */
+    uint64_t at_ns; /* wall time, when the ledger was restored of an earlier moment; else 0 */
+    uint64_t oldest_sample_ns, newest_sample_ns; /* of such a ledger */
+    const char *mark;                            /* its name, NULL none */
+};
+
 struct view_context {
-    uint64_t wall_ns; /* now, wall clock: time_ns of the document */
-    uint64_t boot_ns; /* now, the ledger's clock */
+    struct view_moment moment; /* zeroed: now */
+    uint64_t wall_ns;          /* now, wall clock: time_ns of the document */
+    uint64_t boot_ns;          /* now, the ledger's clock */
     const char *host;
     bool complete; /* as the caller knows; lost_events > 0 makes it false as well */
     uint64_t lost_events;
@@ -83,6 +92,10 @@ struct view_ls_query {
     size_t owner_count;
     const enum ledger_level *levels;
     size_t level_count;
+    const uint64_t *streams; /* blocks of these streams; entries without a stream never match */
+    size_t stream_count;
+    /* Allocated within [since, until) of the ledger's clock; until 0: open. */
+    uint64_t since_ns, until_ns;
 };
 
 /* blocks[]: live entries, largest first (ties by process and address); totals[] per level of all
@@ -124,5 +137,7 @@ const char *view_event_kind(unsigned kind);
 
 /* The five fields of every document into the object that is open. */
 void view_header(const struct view_context *c, struct json *j);
+/* "moment": {kind: now, peak or at; time_ns, ...} into the object that is open. */
+void view_moment_write(const struct view_context *c, struct json *j);
 
 #endif

@@ -99,7 +99,9 @@ static void write_gaps(const struct view_context *c, const struct view_row *row,
     struct view_pool_sum p = view_row_pools(row);
     const char *no_pool = row->pool_count ? NULL : view_reason_no_pool;
     const char *no_physical = row->physical_known ? NULL : view_reason_late;
-    const char *no_driver = driver_known(row) ? NULL : view_reason_no_driver;
+    const char *no_driver = driver_known(row)                  ? NULL
+                            : c->moment.when == LEDGER_AT_PEAK ? view_reason_peak
+                                                               : view_reason_no_driver;
     int64_t outside = (int64_t)row->use.physical_bytes - p.reserved_bytes;
     uint64_t held = row->use.physical_bytes, driver = row->use.driver_bytes;
 
@@ -175,7 +177,7 @@ static int write_rank(const struct ledger *l, const struct view_context *c,
     view_row_write(c, row, j);
     json_karray(j, "owners");
     if (row->alive)
-        r = ledger_each_owner(l, row->facts.tgid, on_owner, &o);
+        r = ledger_each_owner_when(l, row->facts.tgid, c->moment.when, on_owner, &o);
     write_held(&o);
     json_end(j);
     write_gaps(c, row, j);
@@ -236,7 +238,9 @@ static void write_device(const struct ledger *l, const struct view_context *c, i
         json_null(j);
     json_kobject(j, "unknown");
     if (!card)
-        json_kstr(j, "used_bytes", "the driver gives no figure of this card");
+        json_kstr(j, "used_bytes",
+                  c->moment.at_ns ? "the card's own figure is not kept with the samples"
+                                  : "the driver gives no figure of this card");
     if (!other_known)
         json_kstr(j, "other_processes_bytes",
                   "the driver does not say what other processes hold: it is in unattributed_bytes");
@@ -261,7 +265,9 @@ static void write_devices(const struct ledger *l, const struct view_context *c,
             add_device_row(&devices[row->device], row);
     }
     json_karray(j, "devices");
-    for (int device = 0; device < MAX_DEVICES; device++) {
+    /* the peaks of several processes are at several times: no sum of a card contains them */
+    for (int device = c->moment.when == LEDGER_AT_PEAK ? MAX_DEVICES : 0; device < MAX_DEVICES;
+         device++) {
         const struct device_sum *d = &devices[device];
         uint64_t total, used;
 
@@ -282,6 +288,7 @@ int view_breakdown(const struct ledger *l, const struct view_context *c, struct 
         return r;
     json_object(j);
     view_header(c, j);
+    view_moment_write(c, j);
     json_karray(j, "ranks");
     for (size_t i = 0; i < rows.count && r == 0; i++) {
         if (rows.items[i].selected)

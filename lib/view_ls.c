@@ -111,7 +111,13 @@ static bool entry_matches(struct ls *s, const struct ledger_entry *e)
     }
     if (!s->process_selected || !view_filter_device(c, entry_device(s->process, e)))
         return false;
-    if (e->size_bytes < q->min_size_bytes)
+    if (e->size_bytes < q->min_size_bytes || e->allocated_ns < q->since_ns ||
+        (q->until_ns && e->allocated_ns >= q->until_ns))
+        return false;
+    bool on_stream = q->stream_count == 0;
+    for (size_t i = 0; i < q->stream_count && !on_stream; i++)
+        on_stream = e->stream && q->streams[i] == e->stream;
+    if (!on_stream)
         return false;
     bool ok = q->level_count == 0;
     for (size_t i = 0; i < q->level_count && !ok; i++)

@@ -15,6 +15,25 @@ void view_header(const struct view_context *c, struct json *j)
     json_kstr(j, "host", c->host);
 }
 
+void view_moment_write(const struct view_context *c, struct json *j)
+{
+    const struct view_moment *m = &c->moment;
+    bool at = m->at_ns != 0, peak = m->when == LEDGER_AT_PEAK;
+
+    json_kobject(j, "moment");
+    json_kstr(j, "kind", peak ? "peak" : at ? "at" : "now");
+    /* a peak has a time per row */
+    view_int_or_null(j, "time_ns", !peak, (int64_t)(at ? m->at_ns : c->wall_ns));
+    if (at) {
+        view_int_or_null(j, "oldest_sample_ns", m->oldest_sample_ns != 0,
+                         (int64_t)m->oldest_sample_ns);
+        view_int_or_null(j, "newest_sample_ns", m->newest_sample_ns != 0,
+                         (int64_t)m->newest_sample_ns);
+        json_kstr(j, "mark", m->mark);
+    }
+    json_end(j);
+}
+
 int view_ps(const struct ledger *l, const struct view_context *c, struct json *j)
 {
     struct view_rows rows;
@@ -24,6 +43,7 @@ int view_ps(const struct ledger *l, const struct view_context *c, struct json *j
         return r;
     json_object(j);
     view_header(c, j);
+    view_moment_write(c, j);
     json_karray(j, "ranks");
     for (size_t i = 0; i < rows.count; i++) {
         if (!rows.items[i].selected)

@@ -19,6 +19,7 @@ const char view_reason_no_pool[] =
 const char view_reason_late[] =
     "attached late and the driver gives no per-process figure: what was held before is not known";
 const char view_reason_no_driver[] = "the driver gives no per-process figure";
+const char view_reason_peak[] = "not known of the moment of the peak";
 
 struct collect {
     const struct ledger *ledger;
@@ -194,6 +195,14 @@ static int compare_rows(const void *a, const void *b)
     return (x->device > y->device) - (x->device < y->device);
 }
 
+static void use_at_peak(struct ledger_device_use *use)
+{
+    use->physical_bytes = use->peak_bytes;
+    use->before_attach_bytes = use->peak_before_attach_bytes;
+    use->known_bytes = use->peak_bytes - use->peak_before_attach_bytes;
+    use->driver_bytes = UINT64_MAX;
+}
+
 static int on_process(void *userdata, const struct ledger_process *process)
 {
     struct collect *s = userdata;
@@ -208,7 +217,7 @@ static int on_process(void *userdata, const struct ledger_process *process)
     if (process->alive) {
         r = ledger_each_device(s->ledger, process->facts.tgid, on_device, s);
         if (r == 0)
-            r = ledger_each_pool(s->ledger, process->facts.tgid, on_pool, s);
+            r = ledger_each_pool_when(s->ledger, process->facts.tgid, c->moment.when, on_pool, s);
         if (r)
             return r;
         if (c->coverage_fn)
@@ -221,11 +230,13 @@ static int on_process(void *userdata, const struct ledger_process *process)
     size_t count = s->rows->count - s->first;
     qsort(rows, count, sizeof(*rows), compare_rows);
     for (size_t i = 0; i < count; i++) {
-        if (row_weight(&rows[i]) > row_weight(largest))
-            largest = &rows[i];
         rows[i].coverage = coverage;
         rows[i].physical_known =
             !coverage.late || (rows[i].has_use && rows[i].use.driver_bytes != UINT64_MAX);
+        if (c->moment.when == LEDGER_AT_PEAK)
+            use_at_peak(&rows[i].use);
+        if (row_weight(&rows[i]) > row_weight(largest))
+            largest = &rows[i];
         rows[i].selected =
             view_filter_process(c, &rows[i].facts) && view_filter_device(c, rows[i].device);
     }
@@ -406,7 +417,8 @@ void view_row_write(const struct view_context *c, const struct view_row *row, st
     view_bytes_or_null(j, "peak_bytes", physical, (int64_t)row->use.peak_bytes);
     uint64_t peak_ns = physical ? view_wall_ns(c, row->use.peak_ns) : 0;
     view_int_or_null(j, "peak_time_ns", peak_ns != 0, (int64_t)peak_ns);
-    view_bytes_or_null(j, "host_bytes", row->main, (int64_t)row->host_bytes);
+    bool host = row->main && c->moment.when == LEDGER_NOW;
+    view_bytes_or_null(j, "host_bytes", host, (int64_t)row->host_bytes);
     text_or_null(j, "coverage", row->coverage.text);
     text_or_null(j, "coverage_reason", row->coverage.reason);
 
@@ -421,8 +433,9 @@ void view_row_write(const struct view_context *c, const struct view_row *row, st
         json_kstr(j, "allocated_bytes", view_reason_no_pool);
         json_kstr(j, "active_bytes", view_reason_no_pool);
     }
-    if (!row->main)
+    if (!host)
         json_kstr(j, "host_bytes",
-                  "host memory belongs to no device: it is in the process's main row");
+                  row->main ? view_reason_peak
+                            : "host memory belongs to no device: it is in the process's main row");
     json_end(j);
 }

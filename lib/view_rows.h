@@ -79,5 +79,6 @@ void view_int_or_null(struct json *j, const char *key, bool known, int64_t value
 extern const char view_reason_no_pool[];
 extern const char view_reason_late[];
 extern const char view_reason_no_driver[];
+extern const char view_reason_peak[];
 
 #endif

@@ -155,7 +155,7 @@ class Usage(Case):
             return subprocess.run(["bash", "-c", script], capture_output=True, text=True).stdout.split()
         self.assertEqual(complete("npumem", "bre"), ["breakdown"])
         self.assertEqual(complete("npumem", "ps", "--units", "M"), ["MiB"])
-        self.assertEqual(complete("npumem", "ls", "--min"), ["--min-size"])
+        self.assertEqual(complete("npumem", "ls", "--min-s"), ["--min-size"])
         self.assertEqual(complete("npumem", "ps", "--min"), [])
         self.assertEqual(complete("npumem", "help", "det"), ["detach"])
         for shell in "zsh", "fish":
