@@ -8,6 +8,7 @@ Prints its port when it answers and runs until it is interrupted. Options after 
 `vllm serve`. As a module: Server, a context manager; see its methods.
 """
 import argparse
+import ctypes
 import json
 import os
 import pathlib
@@ -41,6 +42,10 @@ GRAPHS = ["--compilation-config",
           json.dumps({"cudagraph_mode": "PIECEWISE", "cudagraph_capture_sizes": [1, 2, 4, 8]})]
 NO_TRITON = {"ascend_compilation_config": {"fuse_qknorm_rope": False, "fuse_norm_quant": False,
                                            "fuse_muls_add": False}}
+
+
+PR_SET_PDEATHSIG = 1
+libc = ctypes.CDLL(None)
 
 
 class ServerError(Exception):
@@ -109,7 +114,9 @@ class Server:
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 [str(word) for word in argv], env=environment, stdin=subprocess.DEVNULL, stdout=log,
-                stderr=log, cwd=self.directory, start_new_session=True)
+                stderr=log, cwd=self.directory, start_new_session=True,
+                # A test that is killed takes its server with it.
+                preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM))
 
     def settings(self):
         """Environment of every server: offline, local, with the entry points for tests."""

@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import pathlib
 import re
+import signal
 import sqlite3
 import sys
 import threading
@@ -312,6 +313,7 @@ def main():
     args = parser.parse_args()
     checks = Checks()
     start = time.monotonic()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # servers are stopped on the way out
     try:
         node = serve.make_node(args.build, args.layout)
     except serve.make_venv.WheelsError as error:
