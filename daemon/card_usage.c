@@ -177,6 +177,12 @@ void card_usage_update(struct card_usage *c, struct ledger *ledger, uint64_t now
     feed(output, ledger);
 }
 
+void card_usage_expire(struct card_usage *c)
+{
+    if (c)
+        c->asked_ns = 0;
+}
+
 int card_usage_child(const char *library)
 {
     void *l = dlopen(library, RTLD_NOW);

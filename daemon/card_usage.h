@@ -28,6 +28,9 @@ DEFINE_CLEANUP(struct card_usage *, card_usage_free)
 /* Brings the cards' figures in the ledger up to date. Waits for the child, CARD_TIMEOUT_MS at most. */
 void card_usage_update(struct card_usage *c, struct ledger *ledger, uint64_t now_ns);
 
+/* The next card_usage_update() asks, however fresh the figures are. */
+void card_usage_expire(struct card_usage *c);
+
 /* What the child runs: prints "card LOGIC_ID TOTAL_MIB USED_MIB" per device. Returns the exit code. */
 int card_usage_child(const char *library);
 

@@ -19,6 +19,11 @@
 #include "store_oom.h"
 #include "view.h"
 
+#define REST_DEVICES 64
+/* How often the idle baseline of cards is measured, so that it is known when a process dies at
+ * once. */
+#define REST_INTERVAL_NS 60000000000ull
+
 struct open_failure {
     struct oom_snapshot snapshot;
     bool has_snapshot, has_card;
@@ -41,7 +46,9 @@ struct oom_log {
     struct unsaved unsaved[OOM_UNSAVED_MAX]; /* oldest first */
     size_t unsaved_count;
     int64_t last_id;
-    uint64_t second; /* of the budget of captures */
+    uint64_t rest_bytes[REST_DEVICES]; /* of idle cards; ANALYSIS_UNKNOWN */
+    uint64_t rest_ns;                  /* when they were measured; 0 never */
+    uint64_t second;                   /* of the budget of captures */
     unsigned captures;
 };
 
@@ -53,6 +60,8 @@ int oom_log_new(struct manager *manager, struct oom_log **ret)
         return -ENOMEM;
     log->m = manager;
     log->last_id = store_oom_last(manager->store);
+    for (int i = 0; i < REST_DEVICES; i++)
+        log->rest_bytes[i] = ANALYSIS_UNKNOWN;
     *ret = log;
     return 0;
 }
@@ -127,20 +136,41 @@ static uint64_t wall_of(uint64_t boot_ns)
     return boot_ns + (manager_wall_ns() - manager_boot_ns());
 }
 
-static void take_card(struct oom_log *log, struct open_failure *f)
+static uint64_t others_on(struct manager *m, uint16_t device)
+{
+    uint64_t bytes;
+    return driver_usage_others(m->config.daemon_svm_dir, device, m->ledger, &bytes)
+               ? bytes
+               : ANALYSIS_UNKNOWN;
+}
+
+/* The cards' figures first, then every event up to them. */
+static void measure_rest(struct oom_log *log)
 {
     struct manager *m = log->m;
-    uint64_t others = ANALYSIS_UNKNOWN, known;
 
-    if (f->has_card || f->snapshot.device < 0)
+    log->rest_ns = manager_boot_ns();
+    card_usage_expire(m->cards);
+    card_usage_update(m->cards, m->ledger, log->rest_ns);
+    ring_drain(m->ring);
+    for (uint16_t device = 0; device < REST_DEVICES; device++) {
+        uint64_t rest = oom_card_rest(m->ledger, device, others_on(m, device));
+        if (rest != ANALYSIS_UNKNOWN)
+            log->rest_bytes[device] = rest;
+    }
+}
+
+static void take_card(struct oom_log *log, struct open_failure *f, bool is_gone)
+{
+    int device = f->snapshot.device;
+
+    if (f->has_card || device < 0 || device >= REST_DEVICES)
         return;
     f->has_card = true;
-    card_usage_update(m->cards, m->ledger, manager_boot_ns());
-    ring_drain(m->ring);
-    if (driver_usage_others(m->config.daemon_svm_dir, (uint16_t)f->snapshot.device, m->ledger,
-                            &known))
-        others = known;
-    oom_capture_card(m->ledger, others, &f->snapshot);
+    if (!is_gone || log->rest_bytes[device] == ANALYSIS_UNKNOWN)
+        measure_rest(log); /* of a process that dies the ledger has more than the card */
+    oom_capture_card(log->m->ledger, others_on(log->m, (uint16_t)device), log->rest_bytes[device],
+                     &f->snapshot);
 }
 
 static void keep_unsaved(struct oom_log *log, const struct store_oom *row, char *document)
@@ -199,12 +229,12 @@ static void to_wall(struct oom_snapshot *s)
         s->recent[i].allocated_ns = wall_of(s->recent[i].allocated_ns);
 }
 
-static void report(struct oom_log *log, struct open_failure *f, bool is_recovered)
+static void report(struct oom_log *log, struct open_failure *f, bool is_recovered, bool is_gone)
 {
     struct oom_result result;
     struct store_oom row;
 
-    take_card(log, f);
+    take_card(log, f, is_gone);
     struct oom_snapshot *s = malloc(sizeof(*s));
     if (!s)
         return;
@@ -239,16 +269,31 @@ static void report(struct oom_log *log, struct open_failure *f, bool is_recovere
         keep_unsaved(log, &row, document);
 }
 
-static void finish(struct oom_log *log, int at)
+static void finish(struct oom_log *log, int at, bool is_gone)
 {
     struct open_failure *f = &log->open[at];
     const struct oom_track_slot *s = &log->track.slots[at];
 
-    if (f->has_snapshot && (!f->id || f->written_failures != s->failures))
-        report(log, f, s->state == OOM_TRACK_RECOVERED);
+    bool is_noise = s->state == OOM_TRACK_RECOVERED && s->is_driver;
+
+    if (!is_noise && f->has_snapshot && (!f->id || f->written_failures != s->failures))
+        report(log, f, s->state == OOM_TRACK_RECOVERED, is_gone);
     free(f->environment);
     memset(f, 0, sizeof(*f));
     oom_track_release(&log->track, at);
+}
+
+static void turn(struct oom_log *log, bool is_gone)
+{
+    for (int i = 0; i < OOM_TRACK_SLOTS; i++) {
+        const struct oom_track_slot *s = &log->track.slots[i];
+        if (s->is_closed)
+            finish(log, i, is_gone);
+        else if (s->state == OOM_TRACK_REAL && log->open[i].has_snapshot && !log->open[i].id)
+            report(log, &log->open[i], false, is_gone);
+    }
+    if (log->unsaved_count)
+        save(log);
 }
 
 void oom_log_turn(struct oom_log *log)
@@ -257,15 +302,10 @@ void oom_log_turn(struct oom_log *log)
         return;
     while (oom_track_due(&log->track, manager_boot_ns()) >= 0)
         ;
-    for (int i = 0; i < OOM_TRACK_SLOTS; i++) {
-        const struct oom_track_slot *s = &log->track.slots[i];
-        if (s->is_closed)
-            finish(log, i);
-        else if (s->state == OOM_TRACK_REAL && log->open[i].has_snapshot && !log->open[i].id)
-            report(log, &log->open[i], false);
-    }
-    if (log->unsaved_count)
-        save(log);
+    turn(log, false);
+    if (targets_first(log->m->targets) &&
+        (!log->rest_ns || manager_boot_ns() - log->rest_ns > REST_INTERVAL_NS))
+        measure_rest(log);
 }
 
 void oom_log_exit(struct oom_log *log, uint32_t tgid)
@@ -274,7 +314,7 @@ void oom_log_exit(struct oom_log *log, uint32_t tgid)
         return;
     while (oom_track_exit(&log->track, tgid) >= 0)
         ;
-    oom_log_turn(log);
+    turn(log, true);
 }
 
 struct oom_log *oom_log_free(struct oom_log *log)

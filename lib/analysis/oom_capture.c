@@ -275,27 +275,38 @@ static void phase_from_sizes(struct oom_snapshot *s)
     s->is_phase_inferred = true;
 }
 
-void oom_capture_card(const struct ledger *l, uint64_t other_bytes, struct oom_snapshot *s)
+uint64_t oom_card_rest(const struct ledger *l, uint16_t device, uint64_t other_bytes)
 {
-    struct held now = {.l = l, .device = s->device};
-    uint64_t total, used, then = 0, others = other_bytes == ANALYSIS_UNKNOWN ? 0 : other_bytes;
+    struct held now = {.l = l, .device = device};
+    uint64_t total, used;
+
+    if (!ledger_card(l, device, &total, &used))
+        return ANALYSIS_UNKNOWN;
+    ledger_each_process(l, on_held, &now);
+    now.bytes += other_bytes == ANALYSIS_UNKNOWN ? 0 : other_bytes;
+    return used > now.bytes ? used - now.bytes : 0;
+}
+
+void oom_capture_card(const struct ledger *l, uint64_t other_bytes, uint64_t rest_bytes,
+                      struct oom_snapshot *s)
+{
+    uint64_t total, used, held = rest_bytes;
 
     if (s->device < 0)
         return;
-    ledger_each_process(l, on_held, &now);
-    now.bytes += others;
-    if (others)
-        add_holder(s, &(struct oom_holder){.rank = -1, .bytes = others, .comm = "not observed"});
+    if (other_bytes && other_bytes != ANALYSIS_UNKNOWN)
+        add_holder(s,
+                   &(struct oom_holder){.rank = -1, .bytes = other_bytes, .comm = "not observed"});
     s->holders_known = other_bytes != ANALYSIS_UNKNOWN;
     if (!ledger_card(l, (uint16_t)s->device, &total, &used))
         return;
-    for (size_t i = 0; i < s->holder_count; i++)
-        then += s->holders[i].bytes;
     s->total_bytes = total;
-    uint64_t rest = used > now.bytes ? used - now.bytes : 0; /* of nobody: the idle card */
     if (s->holders_known)
-        s->baseline_bytes = rest;
-    s->free_bytes = total > then + rest ? total - then - rest : 0;
+        s->baseline_bytes = rest_bytes;
+    for (size_t i = 0; i < s->holder_count; i++)
+        held += s->holders[i].bytes;
+    if (rest_bytes != ANALYSIS_UNKNOWN)
+        s->free_bytes = total > held ? total - held : 0;
     if (!s->phase[0])
         phase_from_sizes(s);
 }

@@ -13,11 +13,15 @@
  * Cost: linear in the live entries of the process. */
 int oom_capture(const struct ledger *l, const struct nm_event *event, struct oom_snapshot *ret);
 
-/* Adds what the card says, which may be asked a little later: free bytes are those of the
- * snapshot's moment, because what is neither free nor held by a process hardly changes.
- * other_bytes: of processes that the ledger does not have, ANALYSIS_UNKNOWN if the driver does not
- * say. */
-void oom_capture_card(const struct ledger *l, uint64_t other_bytes, struct oom_snapshot *s);
+/* Bytes of a card that are in use by nobody: its idle baseline. The card's figure in the ledger
+ * must be of the same moment as the rest of it. other_bytes: of processes that the ledger does not
+ * have, ANALYSIS_UNKNOWN if the driver does not say. ANALYSIS_UNKNOWN: no figure of the card. */
+uint64_t oom_card_rest(const struct ledger *l, uint16_t device, uint64_t other_bytes);
+
+/* Adds what the card says: free bytes are those of the snapshot's moment, because the rest hardly
+ * changes. */
+void oom_capture_card(const struct ledger *l, uint64_t other_bytes, uint64_t rest_bytes,
+                      struct oom_snapshot *s);
 
 /* The device of a failed call: the driver's number of it, -1 not known. */
 int oom_event_device(const struct ledger *l, const struct nm_event *event);

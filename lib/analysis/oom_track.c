@@ -64,6 +64,7 @@ int oom_track_failure(struct oom_track *t, const struct nm_event *e, bool *ret_n
     t->slots[at] = (struct oom_track_slot){
         .state = OOM_TRACK_FIRST,
         .kind = e->kind,
+        .is_driver = !e->call.api,
         .tgid = e->tgid,
         .tid = e->tid,
         .failures = 1,

@@ -31,6 +31,8 @@ enum oom_track_state {
 struct oom_track_slot {
     enum oom_track_state state;
     bool is_closed; /* nothing is added to it any more */
+    bool is_driver; /* a driver call that no API call was seen above: a failure that is followed by
+                       a success is its step from huge pages to small ones, and no event */
     uint8_t kind;   /* enum nm_event_kind of the call */
     uint32_t tgid, tid, failures;
     uint64_t requested_bytes, first_ns, last_ns;

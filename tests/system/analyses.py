@@ -1,0 +1,311 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""tests/system/analyses.py BUILD_DIR [WORD...] - the analyses on simulated servers; needs root.
+
+Each scenario of a public report runs under the daemon, as it is and in variations, and what the verb
+says is held against the report's right answer and against the figures of the scenario's own books.
+One line per case; the last line has the counts.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "../kernel")]
+import harness  # noqa: E402
+from harness import Failure, Scratch, Skip, check, equal, program, wait_for  # noqa: E402
+
+SCENARIOS = os.path.join(HERE, "../../sim/scenarios")
+MIB, GIB = 1 << 20, 1 << 30
+
+
+def near(got, wanted, what, percent=1.0, least=0):
+    check(got is not None and abs(got - wanted) <= max(abs(wanted) * percent / 100, least),
+          f"{what}: {got}, expected {wanted} within {percent} %")
+
+
+class Run:
+    """A scenario under a daemon, stopped at its checkpoints. changes: (pattern, text) of its lines."""
+
+    def __init__(self, scratch, name, changes=(), arguments=()):
+        text = open(os.path.join(SCENARIOS, name + ".sim"), encoding="utf-8").read()
+        for pattern, replacement in changes:
+            text, count = re.subn(pattern, replacement, text, flags=re.M)
+            check(count, f"{name}: no line fits {pattern}")
+        # nothing is held before every probe is live
+        text = re.sub(r"^(rank .*\n(?:  env .*\n)*)", r"\1  tensor warm 1KiB\n  del warm\n  checkpoint start\n",
+                      text, flags=re.M)
+        path = scratch.path(name + ".sim")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        devices = re.search(r"^devices\s+(\S+)\s+(\S+)(?:\s+([^\s#]+))?", text, re.M)
+        self.scratch = scratch
+        self.env = scratch.environment("8.1", NPUSIM_DEVICES=devices.group(1), NPUSIM_HBM=devices.group(2),
+                                       NPUSIM_BASELINE=devices.group(3) or "0")
+        self.env.pop("LD_LIBRARY_PATH", None)
+        os.environ.update({k: self.env[k] for k in ("NPUSIM_DEVICES", "NPUSIM_HBM", "NPUSIM_BASELINE")})
+        self.daemon = scratch.daemon(sets=("probes.block_detail=all", "store.sample_interval=200ms",
+                                           "daemon.dcmi_library=" + os.path.join(harness.lib_dir("8.1"), "libdcmi.so")))
+        self.steps = scratch.path("steps")
+        self.truth_dir = scratch.path("truth")
+        os.mkdir(self.steps)
+        self.process = subprocess.Popen(
+            [program("sim/npusim-run"), "--step", self.steps, "--truth", self.truth_dir, *arguments, path],
+            env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        scratch.at_end(harness.stop_process, self.process)
+        for rank in re.findall(r"^rank (\S+)", text, re.M):
+            tgid = self.reach("start", rank)["tgid"]
+            self.daemon.wait_target(tgid, "blocks")
+        self.go("start")
+
+    def reach(self, checkpoint, rank="0"):
+        """Waits for a rank at a checkpoint; its books."""
+        path = os.path.join(self.steps, f"reached.{rank}.{checkpoint}")
+
+        def there():
+            if self.process.poll() is not None:
+                raise Failure(f"the scenario ended: {self.process.stdout.read()}")
+            return os.path.exists(path) and os.path.getsize(path)
+        wait_for(there, 60, f"rank {rank} at {checkpoint}")
+        return json.loads(open(path, encoding="utf-8").read())
+
+    def go(self, checkpoint):
+        open(os.path.join(self.steps, f"go.{checkpoint}"), "w").close()
+
+    def end(self):
+        self.go("all")
+        equal(self.process.wait(60), 0, "exit code of the scenario")
+
+
+def one_report(run, tgid):
+    """The one report of a process, listed and in full."""
+    rows = wait_for(lambda: run.daemon.json("oom", "list", "--pid", str(tgid))["reports"], 5, "a report")
+    equal(len(rows), 1, f"reports of one failure ({[(r['verdict'], r['failures']) for r in rows]})")
+    report = run.daemon.json("oom", "show", str(rows[0]["id"]))
+    equal(report["verdict"], rows[0]["verdict"], "list and show")
+    return report
+
+
+def advice_names(report, text):
+    return [a for a in report["advice"] if text in a["setting"] + ":" + a["to"]]
+
+
+def books(truth):
+    return truth["torch"]["reserved_bytes"], truth["torch"]["allocated_bytes"]
+
+
+def fragmentation(scratch, changes=(), hole=68 * MIB, request=74 * MIB, baseline=2942 * MIB):
+    run = Run(scratch, "r01_fragmentation", changes)
+    run.reach("before")
+    run.go("before")
+    truth = run.reach("oom")
+    report = one_report(run, truth["tgid"])
+    reserved, allocated = books(truth)
+    equal(report["verdict"], "FRAGMENTATION", "verdict")
+    equal(report["recovered"], False, "recovered")
+    equal(report["requested_bytes"], request, "requested")
+    near(report["slack_bytes"], reserved - allocated, "slack")
+    near(report["reserved_bytes"], reserved, "reserved")
+    near(report["largest_hole_bytes"], hole, "largest hole")
+    near(report["baseline_bytes"], baseline, "idle card", least=8 * MIB)
+    check(advice_names(report, "expandable_segments:True"), "no advice on expandable segments", report["advice"])
+    run.end()
+
+
+def test_r01_report(scratch):
+    """Report 1: the pool is in pieces."""
+    fragmentation(scratch)
+
+
+def test_r01_larger_request(scratch):
+    """Report 1, a larger request on a card of other size."""
+    fragmentation(scratch, [("62746MiB 2942MiB", "62800MiB 2996MiB"), ("x 72MiB", "x 500MiB")], request=502 * MIB,
+                  baseline=2996 * MIB)
+
+
+def test_r01_other_device(scratch):
+    """Report 1 on the third of four cards."""
+    fragmentation(scratch, [("^devices 1", "devices 4"), ("rank 0 device=0", "rank 0 device=2")])
+
+
+def test_r01_larger_holes(scratch):
+    """Report 1 with holes of 128 MiB and a request of 200 MiB."""
+    fragmentation(scratch, [("1639.5MiB", "1579.5MiB"), ("x 72MiB", "x 200MiB")], hole=128 * MIB, request=202 * MIB)
+
+
+def capacity(scratch, changes=(), settings=True):
+    run = Run(scratch, "r03_capacity", changes)
+    run.reach("before")
+    run.go("before")
+    truth = run.reach("oom")
+    report = one_report(run, truth["tgid"])
+    reserved, allocated = books(truth)
+    equal(report["verdict"], "CAPACITY", "verdict")
+    # the first segment is from before the probes, and goes before the second failure
+    near(report["slack_bytes"], reserved - allocated, "slack", least=2 * MIB)
+    near(report["reserved_bytes"], reserved, "reserved")
+    if settings:
+        equal(advice_names(report, "expandable_segments"), [], "advice on what is set")
+        equal(report["requested_is_minimum"], True, "a granule failed, not the request")
+    run.end()
+
+
+def test_r03_report(scratch):
+    """Report 3: expandable segments are on, the card is full."""
+    capacity(scratch)
+
+
+def test_r03_larger_request(scratch):
+    """Report 3 with a request of 900 MiB."""
+    capacity(scratch, [("x 226MiB", "x 900MiB")])
+
+
+def test_r03_other_device(scratch):
+    """Report 3 on the second of two cards."""
+    capacity(scratch, [("^devices 1", "devices 2"), ("rank 0 device=0", "rank 0 device=1")])
+
+
+def test_r03_not_set(scratch):
+    """Report 3 without the setting: no slack that would make it fragmentation."""
+    capacity(scratch, [(r"^  env .*\n", ""), ("last 1380MiB", "last 1280MiB"), ("x 226MiB", "x 700MiB")], settings=False)
+
+
+def budget(scratch, changes=(), short=None):
+    run = Run(scratch, "r04_budget", changes)
+    run.reach("before")
+    run.go("before")
+    truth = run.reach("oom")
+    report = one_report(run, truth["tgid"])
+    reserved, _ = books(truth)
+    equal(report["verdict"], "BUDGET", "verdict")
+    equal(report["phase"], "kv_cache", "phase")
+    near(report["reserved_bytes"], reserved, "reserved")
+    near(report["short_bytes"], short, "short by", least=8 * MIB)
+    check(advice_names(report, "gpu_memory_utilization"), "no advice on the utilization", report["advice"])
+    run.end()
+
+
+def test_r04_report(scratch):
+    """Report 4: the KV cache is planned too large."""
+    budget(scratch, short=0.61 * GIB)
+
+
+def test_r04_smaller_card_use(scratch):
+    """Report 4 with another baseline: short by that much more."""
+    budget(scratch, [("60.96GiB 1407MiB", "60.96GiB 1907MiB")], short=0.61 * GIB + 500 * MIB)
+
+
+def test_r04_other_device(scratch):
+    """Report 4 on the last of eight cards."""
+    budget(scratch, [("^devices 1", "devices 8"), ("rank 0 device=0", "rank 0 device=7")], short=0.61 * GIB)
+
+
+def foreign(scratch, changes=(), held=50.3 * GIB, order=("0", "other")):
+    run = Run(scratch, "r05_foreign", changes)
+    holder = run.reach("holder", "other")
+    truth = run.reach("oom")
+    report = one_report(run, truth["tgid"])
+    equal(report["verdict"], "FOREIGN", "verdict")
+    near(report["foreign_bytes"], held, "held by others")
+    largest = max((h for h in report["holders"] if not h["victim"]), key=lambda h: h["bytes"])
+    equal(largest["tgid"], holder["tgid"], "the holder")
+    near(largest["bytes"], held, "of the holder")
+    check(any(h["victim"] and h["tgid"] == truth["tgid"] for h in report["holders"]), "the victim is not named",
+          report["holders"])
+    equal(advice_names(report, "expandable_segments"), [], "advice that does not help")
+    run.go("holder")
+    run.end()
+
+
+def test_r05_report(scratch):
+    """Report 5: another process holds the card."""
+    foreign(scratch)
+
+
+def test_r05_smaller(scratch):
+    """Report 5 with other sizes."""
+    foreign(scratch, [("mine 10.65GiB", "mine 30GiB"), ("theirs 50.3GiB", "theirs 30.95GiB")], held=30.95 * GIB)
+
+
+def test_r05_other_device(scratch):
+    """Report 5 on the second card, the victim second in the text."""
+    foreign(scratch, [("^devices 1", "devices 2"), ("device=0 title=VLLM", "device=1 title=VLLM"),
+                      ("device=0 title=another", "device=1 title=another")])
+
+
+def test_recovered_retry(scratch):
+    """A request that fails, flushes the cache and then succeeds is a recovered retry."""
+    run = Run(scratch, "r01_fragmentation",
+              [(r"repeat 35 as=i(.|\n)*?\n    end\n", "tensor big 40GiB\n    del big\n"),
+               ("tensor x 72MiB expect oom", "tensor x 50GiB")])
+    run.reach("before")
+    run.go("before")
+    truth = run.reach("oom")
+    report = one_report(run, truth["tgid"])
+    equal(report["recovered"], True, "recovered")
+    equal(report["failures"], 1, "failures")
+    run.end()
+
+
+def test_killed_at_oom(scratch):
+    """A process that dies of it is reported in full, also by the next daemon."""
+    run = Run(scratch, "r01_fragmentation", [("  checkpoint oom\n", "  abort\n")])
+    truth = run.reach("before")
+    run.go("all")
+    run.process.wait(60)
+    report = one_report(run, truth["tgid"])
+    equal(report["verdict"], "FRAGMENTATION", "verdict")
+    equal(len(report["top_blocks"]), 20, "largest blocks")
+    run.daemon.stop()
+    again = scratch.daemon()
+    equal(again.json("oom", "show", str(report["id"]))["reason"], report["reason"], "after a restart")
+
+
+def test_burst(scratch):
+    """Forty failures of one request in a row are one report."""
+    run = Run(scratch, "r01_fragmentation",
+              [("    tensor x 72MiB expect oom", "    repeat 20\n      tensor x 72MiB expect oom\n    end")])
+    run.reach("before")
+    run.go("before")
+    truth = run.reach("oom")
+    one_report(run, truth["tgid"])
+
+    def folded():
+        return run.daemon.json("oom", "list")["reports"][0]["failures"] == 40
+    wait_for(folded, 6, "40 calls in the report")
+    run.end()
+
+
+def main():
+    harness.BUILD = os.path.abspath(sys.argv[1])
+    words = sys.argv[2:]
+    tests = [(n, f) for n, f in globals().items() if n.startswith("test_")]
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    for name, function in tests:
+        if words and not any(w in name for w in words):
+            continue
+        scratch, logs, start = Scratch(name), "", time.monotonic()
+        try:
+            if os.geteuid():
+                raise Skip("needs root")
+            function(scratch)
+            result, why = "passed", ""
+        except Skip as e:
+            result, why = "skipped", f": {e}"
+        except Exception as e:  # noqa: BLE001 - a test that breaks is a failed test
+            result, why = "failed", f": {type(e).__name__}: {e}"
+        finally:
+            logs = scratch.close(result == "failed")
+        counts[result] += 1
+        print(f"{result:8}{name} ({time.monotonic() - start:.1f} s){why}", flush=True)
+        if result == "failed" and logs:
+            print(logs, flush=True)
+    print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
+    return counts["failed"] != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
