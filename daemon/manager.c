@@ -22,6 +22,9 @@
 #include "scan_feed.h"
 
 #define MAINTAIN_NS 1000000000ull
+/* A scan is repeated after so much time, and so much more with every time. */
+#define SCAN_AGAIN_NS 5000000000ull
+#define SCAN_TRIES_MAX 4u
 
 static uint64_t clock_ns(clockid_t clock)
 {
@@ -173,12 +176,21 @@ static void on_scan_ended(void *userdata, uint32_t tgid, const struct scan_resul
 
 static const struct scans_handler scans_handler = {.began = on_scan_began, .ended = on_scan_ended};
 
-/* Read blocks that went one by one without an event of their own make the sums disagree. */
+/* Read blocks that went without an event of their own make the sums disagree; a scan that was cut,
+ * as on a busy host, may get further next time. */
 static void scans_refresh(struct manager *m)
 {
-    for (struct target *t = targets_first(m->targets); m->scans && t; t = t->next)
-        if (scans_result(m->scans, t->tgid, NULL) && scan_is_stale(m->ledger, t->tgid))
+    uint64_t now = manager_boot_ns(), then;
+
+    for (struct target *t = targets_first(m->targets); m->scans && t; t = t->next) {
+        const struct scan_result *r = scans_result(m->scans, t->tgid, &then);
+        unsigned count = scans_count(m->scans, t->tgid);
+        if (!r || now - then < SCAN_AGAIN_NS * count)
+            continue;
+        bool is_incomplete = (r->s.is_cut || !r->s.has_blocks) && count < SCAN_TRIES_MAX;
+        if (is_incomplete || scan_is_stale(m->ledger, t->tgid))
             scans_request(m->scans, t->tgid, t->facts.start_ticks, false);
+    }
 }
 
 static void on_added(void *userdata, struct target *t)

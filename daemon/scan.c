@@ -33,6 +33,7 @@ struct scan_request {
 struct scan_kept {
     uint32_t tgid;
     uint64_t time_ns, bytes;
+    unsigned count; /* scans of this process so far */
     struct scan_result *result;
     struct scan_kept *next; /* newest first */
 };
@@ -132,14 +133,19 @@ static uint64_t boot_ns(void)
 static void result_keep(struct scans *s, uint32_t tgid, struct scan_result *result, uint64_t bytes)
 {
     struct scan_kept *k = calloc(1, sizeof(*k));
+    unsigned count = scans_count(s, tgid) + 1;
 
     scans_forget(s, tgid);
     if (!k) {
         scan_result_free(result);
         return;
     }
-    *k = (struct scan_kept){
-        .tgid = tgid, .time_ns = boot_ns(), .bytes = bytes, .result = result, .next = s->kept};
+    *k = (struct scan_kept){.tgid = tgid,
+                            .time_ns = boot_ns(),
+                            .bytes = bytes,
+                            .count = count,
+                            .result = result,
+                            .next = s->kept};
     s->kept = k;
     s->kept_bytes += bytes;
     while (s->kept_bytes > SCAN_KEPT_BYTES_MAX && s->kept->next) {
@@ -295,6 +301,14 @@ const struct scan_result *scans_result(const struct scans *s, uint32_t tgid, uin
             return k->result;
         }
     return NULL;
+}
+
+unsigned scans_count(const struct scans *s, uint32_t tgid)
+{
+    for (const struct scan_kept *k = s->kept; k; k = k->next)
+        if (k->tgid == tgid)
+            return k->count;
+    return 0;
 }
 
 void scans_forget(struct scans *s, uint32_t tgid)

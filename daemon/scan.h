@@ -47,6 +47,9 @@ int scans_request(struct scans *s, uint32_t tgid, uint64_t start_ticks, bool is_
  * the next turn of the loop. */
 const struct scan_result *scans_result(const struct scans *s, uint32_t tgid, uint64_t *ret_time_ns);
 
+/* How often the process was scanned so far. */
+unsigned scans_count(const struct scans *s, uint32_t tgid);
+
 /* The process is gone. */
 void scans_forget(struct scans *s, uint32_t tgid);
 

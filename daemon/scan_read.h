@@ -16,12 +16,13 @@
 #include "err.h"
 #include "roots_scan.h"
 
-#define SCAN_TIME_NS 2000000000ull
+#define SCAN_TIME_NS 2000000000ull /* of a processor */
+#define SCAN_WALL_FACTOR 3u        /* as much longer by the clock on the wall */
 #define SCAN_READ_BYTES_MAX (2ull << 30)
 #define SCAN_PAGES_KEPT 8192u /* 32 MiB */
 
 struct scan_options {
-    uint64_t time_ns;        /* 0: SCAN_TIME_NS */
+    uint64_t time_ns;        /* of a processor; 0: SCAN_TIME_NS */
     uint64_t start_ticks;    /* of the process that is meant; 0: whoever has the number now */
     const char *roots_dir;   /* directory of further rows (NAME.conf); NULL none */
     const char *record_path; /* NULL; else the pages that were read are written there, for tests */

@@ -92,6 +92,14 @@ int image_stopped(struct image *i)
     return i->stopped;
 }
 
+void image_extend(struct image *i, uint64_t ns)
+{
+    if (!image_stopped(i) || i->stopped != -ETIME)
+        return;
+    i->limits.deadline_ns = i->limits.now_ns(i->limits.now_userdata) + ns;
+    i->stopped = 0;
+}
+
 static uint32_t slot_of(const struct image *i, uint64_t number)
 {
     return (uint32_t)(number * 0x9e3779b97f4a7c15ull >> 32) & i->index_mask;
@@ -134,18 +142,17 @@ static int fetch(struct image *i, uint64_t address, size_t bytes)
     return 0;
 }
 
-/* Reads the cluster around a page, or the page alone where its neighbours are not mapped. */
+/* Reads a page, and the following ones where the reading goes upwards: the page before is kept. */
 static int page_load(struct image *i, uint64_t number, const unsigned char **ret)
 {
-    uint64_t first = number / IMAGE_CLUSTER_PAGES * IMAGE_CLUSTER_PAGES;
-    uint32_t count = IMAGE_CLUSTER_PAGES;
+    uint64_t first = number;
+    uint32_t count = page_find(i, number - 1) ? IMAGE_CLUSTER_PAGES : 1;
     int r = image_stopped(i);
 
     if (r < 0)
         return r;
-    r = fetch(i, first * IMAGE_PAGE_BYTES, CLUSTER_BYTES);
-    if (r == -EFAULT) {
-        first = number;
+    r = fetch(i, first * IMAGE_PAGE_BYTES, (size_t)count * IMAGE_PAGE_BYTES);
+    if (r == -EFAULT && count > 1) {
         count = 1;
         r = fetch(i, first * IMAGE_PAGE_BYTES, IMAGE_PAGE_BYTES);
     }

@@ -16,7 +16,7 @@
 #include "cleanup.h"
 
 #define IMAGE_PAGE_BYTES 4096u
-#define IMAGE_CLUSTER_PAGES 4u /* read at once: one call costs more than 16 KiB of copying */
+#define IMAGE_CLUSTER_PAGES 4u /* read at once where pages are read in order */
 #define IMAGE_ADDRESS_MIN ((uint64_t)4096)
 #define IMAGE_ADDRESS_MAX ((uint64_t)1 << 52) /* aarch64 with 52-bit addresses; x86_64 has 47 */
 
@@ -63,6 +63,9 @@ int image_text(struct image *i, uint64_t address, char *buffer, size_t size);
 
 /* Forgets all pages: what is read next is of now. */
 void image_forget(struct image *i);
+
+/* Goes on after the deadline for so much longer; nothing else is forgiven. */
+void image_extend(struct image *i, uint64_t ns);
 
 /* 0, or the error that ended reading for good. Also looks at the clock. */
 int image_stopped(struct image *i);

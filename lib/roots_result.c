@@ -186,7 +186,7 @@ size_t scan_path(const struct scan_result *r, uint32_t node, bool is_state, char
             break;
         if (n->kind == SCAN_ROOT && !r->strings[n->name])
             continue; /* a root that is not part of its tensors' names */
-        if (!is_first && path[at] != '[')
+        if (!is_first && at < sizeof(path) && path[at] != '[')
             prepend(path, &at, ".", 1);
         is_first = false;
         if (n->kind == SCAN_INDEX) {

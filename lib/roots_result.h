@@ -67,7 +67,7 @@ struct scan_summary {
         changed;                       /* objects visited; unreadable; tensors that did not
                                           verify; that were another thing at the end */
     uint64_t host_tensors, host_bytes; /* tensors in host memory, their storages */
-    uint64_t read_bytes, duration_ns;
+    uint64_t read_bytes, duration_ns, cpu_ns;
     char torch[32];          /* versions of the tensor layout */
     char framework[32];      /* "" none was recognised */
     char root[160];          /* frame and path that led to it */

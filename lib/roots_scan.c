@@ -13,6 +13,7 @@
 
 #define TABLE_ATTEMPTS 5u
 #define CHUNK_SHIFT 10
+#define FINISH_NS 500000000ull /* for the tensors that were found, when the time is over */
 
 static const char *stop_text(int error)
 {
@@ -270,6 +271,8 @@ int scan_process(const struct scan_input *input, struct scan_result **ret)
                  "torch_npu's allocator was not found");
     blocks_read(&w);
     names_find(&w);
+    /* what was found until then is still looked at */
+    image_extend(input->image, FINISH_NS);
     tensors_finish(&w);
     owners_refine(&w);
     /* the blocks once more, last, so that they are as new as can be */

@@ -382,6 +382,7 @@ static void summary(struct json *j, const struct scan_result *r, const struct vi
     json_end(j);
     json_kobject(j, "scan");
     json_ku64(j, "duration_ns", r->s.duration_ns);
+    json_ku64(j, "cpu_ns", r->s.cpu_ns);
     json_ku64(j, "read_bytes", r->s.read_bytes);
     json_ku64(j, "objects", r->s.objects);
     json_ku64(j, "skipped_objects", r->s.skipped);

@@ -259,7 +259,7 @@ def check_generating(checks, name, tools, server, tgid):
     """Scans while it generates: each finds the same weights and caches; the rate stays."""
     quiet = rates(server, 5)
     stop = threading.Event()
-    lists, complete = [], 0
+    lists, reasons, complete = [], set(), 0
 
     def client():
         while not stop.is_set():
@@ -272,6 +272,7 @@ def check_generating(checks, name, tools, server, tgid):
         for _ in range(SCANS_IN_A_ROW):
             document, _ = tools.scan(tgid)
             lists.append(persistent(document))
+            reasons.add((document["coverage"]["names_reason"], len(lists[-1])))
             complete += document["coverage"]["blocks"] == "full"
             time.sleep(0.1)
     finally:
@@ -280,6 +281,8 @@ def check_generating(checks, name, tools, server, tgid):
             thread.join()
     checks.equal(f"{name}: {SCANS_IN_A_ROW} scans agree",
                  [len(one) for one in lists if one != lists[0]], [])
+    if len(reasons) > 1:
+        print(f"      {name}: names by scan: {reasons}", flush=True)
     checks.true(f"{name}: something was named", len(lists[0]) > 50, len(lists[0]))
     checks.true(f"{name}: blocks add up in most", complete >= SCANS_IN_A_ROW * 3 // 4,
                 f"{complete} of {SCANS_IN_A_ROW}")
