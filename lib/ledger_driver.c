@@ -64,7 +64,7 @@ static uint64_t before_shrunk(const struct process *p, struct module_use *m)
     return larger;
 }
 
-static void device_sum(struct device_use *d, uint64_t now_ns)
+static void device_sum(const struct process *p, struct device_use *d, uint64_t now_ns)
 {
     d->use.before_attach_bytes = 0;
     d->use.driver_bytes = UINT64_MAX;
@@ -75,7 +75,7 @@ static void device_sum(struct device_use *d, uint64_t now_ns)
             d->use.driver_bytes =
                 (d->use.driver_bytes == UINT64_MAX ? 0 : d->use.driver_bytes) + m->driver_bytes;
     }
-    device_refresh(d, now_ns);
+    device_refresh(p, d, now_ns);
 }
 
 int ledger_driver_usage(struct ledger *l, uint32_t tgid, uint16_t device, uint8_t module,
@@ -107,7 +107,7 @@ int ledger_driver_usage(struct ledger *l, uint32_t tgid, uint16_t device, uint8_
         m->unmatched_seen = p->unmatched_count;
         m->has_driver = true;
     }
-    device_sum(d, now_ns);
+    device_sum(p, d, now_ns);
     return 0;
 }
 

@@ -110,10 +110,20 @@ struct module_use *module_get(struct ledger *l, struct device_use *d, uint8_t mo
     return &modules[d->module_count++];
 }
 
-void device_refresh(struct device_use *d, uint64_t time_ns)
+static bool before_is_stale(const struct process *p, const struct device_use *d)
+{
+    for (uint32_t i = 0; i < d->module_count && d->use.before_attach_bytes; i++)
+        if (d->modules[i].before_bytes && d->modules[i].unmatched_seen != p->unmatched_count)
+            return true;
+    return false;
+}
+
+void device_refresh(const struct process *p, struct device_use *d, uint64_t time_ns)
 {
     d->use.physical_bytes = d->use.known_bytes + d->use.before_attach_bytes;
-    if (d->use.physical_bytes > d->use.peak_bytes) {
+    /* Memory from before attach that was freed since the driver's last figure is still counted: a
+     * sum with it is no peak. */
+    if (d->use.physical_bytes > d->use.peak_bytes && !before_is_stale(p, d)) {
         d->use.peak_bytes = d->use.physical_bytes;
         d->use.peak_ns = time_ns;
         d->use.peak_before_attach_bytes = d->use.before_attach_bytes;
@@ -170,7 +180,7 @@ static void physical_change(struct process *p, const struct entry *e, uint16_t d
     m->known_bytes += change;
     if (time_ns > m->changed_ns)
         m->changed_ns = time_ns;
-    device_refresh(d, time_ns);
+    device_refresh(p, d, time_ns);
 }
 
 static void sums_change(struct process *p, const struct entry *e, int sign, uint64_t time_ns)

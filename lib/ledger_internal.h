@@ -251,7 +251,8 @@ static inline struct entry *entry_at(const struct process *p, uint32_t number)
 struct device_use *device_get(struct ledger *l, struct process *p, uint16_t device);
 struct device_use *device_find(const struct process *p, uint16_t device);
 struct module_use *module_get(struct ledger *l, struct device_use *d, uint8_t module);
-void device_refresh(struct device_use *d, uint64_t time_ns);
+/* Sums of a device anew, and whether they are its peak. */
+void device_refresh(const struct process *p, struct device_use *d, uint64_t time_ns);
 /* To be called before anything of a process changes: notes its pools as they were at a new peak. */
 void peak_settle(struct process *p);
 /* Number of an owner that no table has; `otherwise` when there are too many. */

@@ -70,7 +70,7 @@ int scope_device_reset(struct ledger *l, struct process *p, const struct nm_even
     for (uint32_t i = 0; i < d->module_count; i++)
         d->modules[i].before_bytes = 0;
     d->use.before_attach_bytes = 0;
-    device_refresh(d, event->time_ns);
+    device_refresh(p, d, event->time_ns);
     for (unsigned component = 0; component < POOL_COMPONENTS; component++) {
         struct pool *pool = pool_find(p, user, (uint8_t)component);
         if (!pool)

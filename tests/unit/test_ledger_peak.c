@@ -174,6 +174,25 @@ static void test_before_attach_is_part_of_the_peak(void **state)
     assert_int_equal(device_of(w, 0).peak_before_attach_bytes, 10 * MIB);
 }
 
+static void test_freed_memory_from_before_makes_no_peak(void **state)
+{
+    struct world *w = *state;
+    do_alloc(w, 0x10000000, 1 * MIB, 0);
+    assert_int_equal(ledger_driver_usage(w->ledger, TGID, 0, MODULE_APP, 51 * MIB, w->now_ns + 1),
+                     0);
+    w->now_ns += 10;
+    do_free(w, 0x40000000); /* of unknown size, until the driver's next figure */
+    do_alloc(w, 0x20000000, 10 * MIB, 0);
+    assert_int_equal(device_of(w, 0).peak_bytes, 51 * MIB);
+    assert_int_equal(ledger_driver_usage(w->ledger, TGID, 0, MODULE_APP, 31 * MIB, w->now_ns + 1),
+                     0);
+    w->now_ns += 10;
+    do_alloc(w, 0x30000000, 40 * MIB, 0);
+    assert_int_equal(device_of(w, 0).peak_bytes, 71 * MIB);
+    struct picture then = picture_take(w, 0, LEDGER_AT_PEAK);
+    assert_int_equal(then.physical, 71 * MIB);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -181,6 +200,7 @@ int main(void)
         TEST(test_pools_at_the_peak),
         TEST(test_a_pool_that_came_after_the_peak_is_not_in_it),
         TEST(test_before_attach_is_part_of_the_peak),
+        TEST(test_freed_memory_from_before_makes_no_peak),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

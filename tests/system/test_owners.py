@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose memory it is: ranks, devices, phases, peaks and moments on simulated servers.
+
+The truth is what each simulated process wrote down of itself at its checkpoints, and what the public
+reports say (rows 10, 12, 13, 17, 20 and 23 of the scenarios).
+"""
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import harness
+from harness import Failure, check, equal, program, wait_for
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SIM = os.path.join(HERE, "../../sim")
+MIB, GIB = 1 << 20, 1 << 30
+
+
+def near(got, wanted, what, percent=1.0):
+    check(got is not None and abs(got - wanted) <= wanted * percent / 100,
+          f"{what}: {got}, expected {wanted} within {percent} %")
+
+
+def scenario_text(name):
+    with open(os.path.join(SIM, "scenarios", name + ".sim"), encoding="utf-8") as f:
+        return f.read()
+
+
+class Run:
+    """A scenario that stops at its checkpoints, and a daemon that saw it from its start (or late)."""
+
+    def __init__(self, scratch, text, python=False, arguments=(), late=None, sets=()):
+        path = scratch.path("scenario.sim")
+        if not late:  # nothing is held before every probe is live
+            text = re.sub(r"^(rank .*\bdevice=.*\n(?:  env .*\n)*)",
+                          r"\1  tensor warm 1KiB\n  del warm\n  checkpoint start\n", text, flags=re.M)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        devices = re.search(r"^devices\s+(\S+)\s+(\S+)(?:\s+([^\s#]+))?", text, re.M)
+        self.env = scratch.environment("8.1", NPUSIM_DEVICES=devices.group(1), NPUSIM_HBM=devices.group(2),
+                                       NPUSIM_BASELINE=devices.group(3) or "0")
+        self.env.pop("LD_LIBRARY_PATH", None)
+        self.scratch = scratch
+        self.sets = ("probes.block_detail=all", "store.sample_interval=60s", *sets)
+        self.daemon = None if late else scratch.daemon(sets=self.sets)
+        self.steps = scratch.path("steps")
+        os.makedirs(self.steps)
+        driver = [program("sim/npusim-run")]
+        if python:
+            driver = [sys.executable, os.path.join(SIM, "python/npusim_run.py"), "--run", driver[0]]
+        self.process = subprocess.Popen([*driver, "--step", self.steps, *arguments, path], env=self.env,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        scratch.at_end(harness.stop_process, self.process, signal.SIGTERM)
+
+        for numbers in re.findall(r"^rank (\S+).*\bdevice=", "" if late else text, re.M):
+            first, _, last = numbers.partition("..")
+            for rank in range(int(first), int(last or first) + 1):
+                self.daemon.wait_target(self.reach("start", str(rank))["tgid"], "blocks")
+        self.go("start")
+
+    def attach(self):
+        self.daemon = self.scratch.daemon(sets=self.sets)
+
+    def reach(self, checkpoint, rank="0"):
+        """Waits for a rank at a checkpoint; its own books."""
+        path = os.path.join(self.steps, f"reached.{rank}.{checkpoint}")
+
+        def there():
+            if os.path.exists(path) and os.path.getsize(path):
+                return True
+            if self.process.poll() is not None:
+                raise Failure(f"the scenario ended: {self.process.stdout.read()}")
+            return False
+        wait_for(there, 60, f"rank {rank} at {checkpoint}")
+        with open(path, encoding="utf-8") as f:
+            return json.loads(f.read())
+
+    def go(self, checkpoint):
+        with open(os.path.join(self.steps, f"go.{checkpoint}"), "w"):
+            pass
+
+    def rows(self, verb="ps", *arguments):
+        return self.daemon.json(verb, *arguments)["ranks"]
+
+    def row(self, tgid, verb="ps", *arguments):
+        rows = [r for r in self.rows(verb, "--pid", str(tgid), *arguments) if r["main"]]
+        equal(len(rows), 1, f"main rows of process {tgid}")
+        return rows[0]
+
+
+def owner_bytes(row, level, owner=None):
+    return sum(o["bytes"] for o in row["owners"] if o["level"] == level and owner in (None, o["owner"]))
+
+
+def gap(row, name):
+    return [g["bytes"] for g in row["gaps"] if g["name"] == name][0]
+
+
+# --- identity ---
+
+REPLICAS = """
+devices 8 16GiB
+rank server comm=vllm
+  wait
+end
+rank e0 title=VLLM::EngineCore_DP0 parent=server
+  wait
+end
+rank e1 title=VLLM::EngineCore_DP1 parent=server
+  wait
+end
+""" + "".join(f"""
+rank {n} device={n % 2} title=VLLM::Worker_TP{n % 2} parent=e{n // 2}
+  env ASCEND_RT_VISIBLE_DEVICES={4 * (n // 2) + 1},{4 * (n // 2) + 3}
+  env HCCL_BUFFSIZE={100 + n}
+  malloc w {n + 1}GiB
+  checkpoint up
+end
+""" for n in range(4))
+
+
+def test_dense_replicas(scratch):
+    """DP=2 x TP=2: two workers of each title are told apart, on the right cards, with their own settings."""
+    run = Run(scratch, REPLICAS)
+    engine_tgids = set()
+    for n in range(4):
+        truth = run.reach("up", str(n))
+        row = run.row(truth["tgid"])
+        wanted = {"title": f"VLLM::Worker_TP{n % 2}", "rank": n % 2, "world_size": 2, "replica": n // 2,
+                  "server_rank": n, "server_size": 4, "device": 4 * (n // 2) + 1 + 2 * (n % 2),
+                  "visible_device": n % 2, "rank_source": "title", "rank_inferred": False,
+                  "groups": {"TP": n % 2}, "state": "running", "user": "root"}
+        equal({k: row[k] for k in wanted}, wanted, f"worker {n}")
+        near(row["physical_bytes"], (n + 1) * GIB, f"bytes of worker {n}")
+        equal(row["environment"]["HCCL_BUFFSIZE"], str(100 + n), f"HCCL_BUFFSIZE of worker {n}")
+        engine_tgids.add(row["engine_tgid"])
+    engines = [r for r in run.rows() if r["tgid"] in engine_tgids]
+    equal(sorted(e["title"] for e in engines), ["VLLM::EngineCore_DP0", "VLLM::EngineCore_DP1"], "engines")
+    for e in engines:
+        equal(e["rank"], None, "rank of an engine with workers")
+
+
+def test_pipeline_by_tensor_titles(scratch):
+    """PP=2 x TP=2: no title alone decides the rank, all four together do."""
+    run = Run(scratch, "devices 4 16GiB\nrank e title=VLLM::EngineCore\n  wait\nend\n" + "".join(
+        f"rank {n} device={n} title=VLLM::Worker_PP{n // 2}_TP{n % 2} parent=e\n  malloc w 1GiB\n  checkpoint up\nend\n"
+        for n in range(4)))
+    tgids = [run.reach("up", str(n))["tgid"] for n in range(4)]
+    for n, tgid in enumerate(tgids):
+        row = run.row(tgid)
+        equal((row["rank"], row["world_size"], row["rank_source"], row["rank_inferred"]), (n, 4, "title", True),
+              f"worker {n}")
+
+
+def test_a_title_that_lies(scratch):
+    """Communicators count; that the title says otherwise is shown."""
+    run = Run(scratch, "devices 2 16GiB\n" + "".join(
+        f"rank {n} device={n} title=VLLM::Worker_TP{1 - n}\n  hccl world rank={n} ranks=2\n  checkpoint up\nend\n"
+        for n in range(2)))
+    for n in range(2):
+        row = run.row(run.reach("up", str(n))["tgid"])
+        equal((row["rank"], row["rank_source"], row["rank_conflict"], row["world_size"]), (n, "hccl", True, 2),
+              f"rank {n}")
+
+
+def test_a_communicator_of_a_group(scratch):
+    """A communicator of two in a world of four numbers the group, not the world."""
+    run = Run(scratch, "devices 4 16GiB\n" + "".join(
+        f"rank {n} device={n}\n  env RANK={n}\n  env WORLD_SIZE=4\n  hccl g{n // 2} rank={n % 2} ranks=2\n"
+        "  checkpoint up\nend\n" for n in range(4)))
+    for n in range(4):
+        row = run.row(run.reach("up", str(n))["tgid"])
+        equal((row["rank"], row["world_size"], row["rank_source"]), (n, 4, "environ"), f"rank {n}")
+
+
+def test_r10_foreign_contexts(scratch):
+    """Report 10: seven ranks also hold 107 MB on card 0; each keeps the rank of its main device."""
+    run = Run(scratch, scenario_text("r10_contexts"))
+    tgids = [run.reach("up", str(n))["tgid"] for n in range(8)]
+    rows = [r for r in run.rows() if r["tgid"] in tgids]
+    foreign = [r for r in rows if r["foreign"]]
+    equal(sorted((r["device"], r["rank"], r["main_device"]) for r in foreign), [(0, n, n) for n in range(1, 8)],
+          "foreign contexts")
+    held = [r for r in run.rows("breakdown", "--device", "0") if r["foreign"] and r["tgid"] in tgids]
+    near(sum(owner_bytes(r, "physical") - owner_bytes(r, "physical", "CANN@RUNTIME") for r in held), 749_000_000,
+         "their bytes, without the runtime's own")
+    for n, tgid in enumerate(tgids):
+        main = [r for r in rows if r["tgid"] == tgid and r["main"]][0]
+        equal((main["rank"], main["device"], main["foreign"]), (n, n, False), f"main row of rank {n}")
+    table = run.daemon.cli("ps", "--pid", str(tgids[3])).stdout
+    check(re.search(r"\(0\)", table), "the table does not mark the foreign device", table)
+
+
+def test_r20_orphan(scratch):
+    """Report 20: the parent exits, its child still holds the card: listed as the holder until it ends."""
+    run = Run(scratch, scenario_text("r20_orphan"))
+    truth = run.reach("orphaned")
+    row = wait_for(lambda: (lambda r: r if r["state"] == "orphan" else None)(run.row(truth["tgid"])), 10,
+                   "the orphan is told")
+    near(row["physical_bytes"], 20 * GIB, "what it holds")
+    equal(row["title"], "VLLM::Worker", "title")
+    run.go("orphaned")
+    wait_for(lambda: not [r for r in run.rows() if r["tgid"] == truth["tgid"]], 20, "the orphan's end")
+    device = [d for d in run.daemon.json("breakdown")["devices"] if d["device"] == 0]
+    check(not device or device[0]["attributed_bytes"] == 0, "something is still held", device)
+
+
+# --- owners ---
+
+def test_r12_kv_transfer(scratch):
+    """Report 12: 49 GiB of weights and 10 GiB of buffers from other frames are two owners."""
+    run = Run(scratch, scenario_text("r12_kv_transfer"), python=True)
+    row = run.row(run.reach("loaded")["tgid"], "breakdown")
+    near(owner_bytes(row, "allocated", "PTA@vllm@weights"), 49 * GIB, "weights")
+    transfer = [o for o in row["owners"] if o["level"] == "allocated" and "kv_transfer" in o["owner"]]
+    near(sum(o["bytes"] for o in transfer), 10 * GIB, "kv_transfer")
+
+
+def test_r13_budget_table(scratch):
+    """Report 13: the budget's rows, graph on a row of its own."""
+    run = Run(scratch, scenario_text("r13_budget_table"), python=True)
+    profiled = run.row(run.reach("profiled")["tgid"], "breakdown")
+    near(owner_bytes(profiled, "allocated", "PTA@vllm@profile"), 2.0 * GIB, "activation while profiling")
+    run.go("profiled")
+    row = run.row(run.reach("up")["tgid"], "breakdown")
+    near(owner_bytes(row, "allocated", "PTA@vllm@weights"), 30.16 * GIB, "weights")
+    near(owner_bytes(row, "allocated", "PTA@vllm@kv_cache"), 21.26 * GIB, "kv_cache")
+    graph = [o for o in row["owners"] if o["level"] == "allocated" and "graph" in o["owner"]]
+    near(sum(o["bytes"] for o in graph), 0.44 * GIB, "graph")
+    outside = sum(o["bytes"] for o in row["owners"] if o["level"] == "physical" and o["owner"].startswith("CANN@"))
+    near(outside, 2.07 * GIB, "non-torch")
+
+
+def test_r17_streams(scratch):
+    """Report 17: what waits for the other stream is shown, by the stream that it belongs to."""
+    run = Run(scratch, scenario_text("r17_stream_delayed"))
+    tgid = run.reach("waiting")["tgid"]
+    row = run.row(tgid, "breakdown")
+    near(gap(row, "stream_delayed"), 30 * 40 * MIB, "stream-delayed", 1)
+    blocks = run.daemon.blocks(tgid, "pending")
+    equal(len(blocks), 30, "blocks that wait")
+    streams = {b["stream"] for b in blocks}
+    equal(len(streams), 1, "streams of the blocks that wait")
+    of_stream = run.daemon.json("ls", "--pid", str(tgid), "--stream", streams.pop(), "--level", "pending", "--limit", "0")
+    equal(of_stream["matched_blocks"], 30, "blocks by stream")
+    equal(run.daemon.json("ls", "--pid", str(tgid), "--stream", "0x1")["matched_blocks"], 0, "of another stream")
+    run.go("waiting")
+    run.reach("reclaimed")
+    equal(gap(run.row(tgid, "breakdown"), "stream_delayed"), 0, "stream-delayed after the stream was done")
+
+
+def test_r23_late_attach(scratch):
+    """Row 23: 50 GiB before attach, smaller with each unknown free, never below 0."""
+    run = Run(scratch, scenario_text("r23_late_attach"), late=True)
+    truth = run.reach("held")
+    run.attach()
+    run.daemon.wait_target(truth["tgid"])
+    row = run.row(truth["tgid"], "breakdown")
+    equal(row["before_attach_bytes"], row["physical_bytes"], "all of it is from before attach")
+    near(owner_bytes(row, "physical", "before_attach"), 50 * GIB, "owner before_attach")
+    run.go("held")
+    run.reach("freed")
+    # what stays is the runtime's own, which the scenario does not free
+    wait_for(lambda: 0 <= run.row(truth["tgid"])["before_attach_bytes"] < 16 * MIB, 10, "all of it is freed")
+    near(run.row(truth["tgid"], "breakdown")["physical_bytes"], 1 * GIB, "what is held now")
+    near(run.row(truth["tgid"], "breakdown", "--peak")["physical_bytes"], 50 * GIB, "at the peak")
+
+
+# --- moments ---
+
+MOMENTS = """
+devices 1 64GiB
+rank 0 device=0 title=VLLM::Worker
+  malloc base 10GiB
+  malloc runtime 1GiB api=cfg module=7
+  checkpoint low
+  malloc big 20GiB
+  checkpoint high
+  free big
+  malloc other 5GiB
+  checkpoint after
+end
+"""
+
+
+def test_peak_composition(scratch):
+    """The peak keeps the owners that it had, whatever comes after it."""
+    run = Run(scratch, MOMENTS)
+    for checkpoint in ("low", "high"):
+        tgid = run.reach(checkpoint)["tgid"]
+        run.go(checkpoint)
+    run.reach("after")
+    now, peak = run.row(tgid, "breakdown"), run.row(tgid, "breakdown", "--peak")
+    small = now["physical_bytes"] - 16 * GIB  # the runtime's and the warm-up's own
+    check(0 <= small < 16 * MIB, "now", now["physical_bytes"])
+    equal(peak["physical_bytes"], 31 * GIB + small, "at the peak")
+    equal(owner_bytes(peak, "physical"), 31 * GIB + small, "owners at the peak")
+    near(owner_bytes(peak, "physical", "CANN@RUNTIME"), 1 * GIB, "runtime at the peak")
+    check(abs(now["peak_time_ns"] - peak["peak_time_ns"]) < 1e6, "time of the peak")
+    document = run.daemon.json("breakdown", "--peak")
+    equal(document["moment"]["kind"], "peak", "moment")
+
+
+def test_marks_and_times(scratch):
+    """A mark, a time and a relative time show what was then; what nobody kept is an error."""
+    run = Run(scratch, MOMENTS, sets=("store.sample_interval=200ms",))
+    tgid = run.reach("low")["tgid"]
+    low = wait_for(lambda: (lambda r: r["physical_bytes"] > 11 * GIB and r)(run.row(tgid)), 10, "11 GiB")["physical_bytes"]
+    check(low < 11 * GIB + 16 * MIB, "at the low checkpoint", low)
+    equal(run.daemon.cli("mark", "low water").stdout.strip(), "mark:low water", "npumem mark")
+    run.go("low")
+    run.reach("high")
+    wait_for(lambda: run.row(tgid)["physical_bytes"] == low + 20 * GIB, 10, "the daemon has seen it")
+    time.sleep(0.6)
+    high_ns = time.time_ns()
+    run.go("high")
+    run.reach("after")
+    time.sleep(0.8)
+    row = run.row(tgid, "breakdown", "--at", "mark:low water")
+    equal(row["physical_bytes"], low, "at the mark")
+    equal(owner_bytes(row, "physical"), low, "owners at the mark")
+    equal((row["device"], row["title"], row["rank"]), (0, "VLLM::Worker", 0), "who it was")
+    at = f"@{high_ns // 10**9}.{high_ns % 10**9:09}"
+    equal(run.row(tgid, "breakdown", "--at", at)["physical_bytes"], low + 20 * GIB, "at a time")
+    document = run.daemon.json("ps", "--at", "-0.3s")
+    equal([r["physical_bytes"] for r in document["ranks"] if r["tgid"] == tgid], [low + 5 * GIB], "a moment ago")
+    check(document["moment"]["kind"] == "at" and document["moment"]["newest_sample_ns"], "moment", document["moment"])
+    equal(run.row(tgid)["physical_bytes"], low + 5 * GIB, "now")
+    for arguments, code in ((["--at", "mark:none"], 4), (["--at", "2001-01-01"], 4), (["--at", "soon"], 2),
+                            (["--at", "+1h"], 2)):
+        run.daemon.cli("breakdown", *arguments, expect=code)
+    run.daemon.cli("mark", "", expect=2)
+
+
+def test_ls_by_age(scratch):
+    """Blocks by when they were allocated."""
+    run = Run(scratch, MOMENTS)
+    tgid = run.reach("low")["tgid"]
+    time.sleep(1.5)
+    run.go("low")
+    run.reach("high")
+
+    def sizes(*arguments):
+        document = run.daemon.json("ls", "--pid", str(tgid), "--level", "physical", "--min-size", "1GiB", *arguments)
+        return sorted(b["size_bytes"] // GIB for b in document["blocks"])
+    wait_for(lambda: len(sizes()) == 3, 10, "three blocks")
+    equal(sizes("--min-age", "1.2s"), [1, 10], "old ones")
+    equal(sizes("--max-age", "1.2s"), [20], "young ones")
+    equal(sizes("--since", "-1.2s"), [20], "since")
+    equal(sizes("--until", "-1.2s"), [1, 10], "until")
+    equal(sizes("--since", "-1h", "--until", "-10min"), [], "in between")
+
+
+def test_live_environment(scratch):
+    """What a process sets after its start is read; a wiped /proc/PID/environ is no obstacle."""
+    run = Run(scratch, "devices 1 16GiB\nrank 0 device=0\n  env TASK_QUEUE_ENABLE=2\n  env LOCAL_RANK=5\n"
+                       "  malloc w 1GiB\n  checkpoint up\nend\n")
+    row = run.row(run.reach("up")["tgid"])
+    equal(row["environment"]["TASK_QUEUE_ENABLE"], "2", "TASK_QUEUE_ENABLE")
+    equal((row["local_rank"], row["environment_source"]), (5, "live"), "local rank")
+    check("PATH" not in row["environment"], "variables that nobody needs are shown", row["environment"])
