@@ -43,10 +43,9 @@ void NpuProfilerThreadLocalState::reportMemoryUsage(void *ptr, int64_t size, siz
 {
     if (!toolkit::profiler::profiler_is_on())
         return;
-    toolkit::profiler::profiler_take(new MemoryData(reinterpret_cast<int64_t>(ptr), size,
-                                                    time_now(), static_cast<int64_t>(allocated),
-                                                    static_cast<int64_t>(reserved), 0, 0, device,
-                                                    &device, sizeof(device)));
+    toolkit::profiler::profiler_take(new MemoryData(
+        reinterpret_cast<int64_t>(ptr), size, time_now(), static_cast<int64_t>(allocated),
+        static_cast<int64_t>(reserved), 0, 0, device, &device, sizeof(device)));
 }
 
 } // namespace profiler
