@@ -109,7 +109,7 @@ static int parse_division(const char *value, uint8_t *ret, struct error *reterr)
 /* "[256:1,512:2,>:4]": a size in MiB holds from there to the next one; the first one from 0. */
 static int parse_division_list(char *list, struct alloc_conf *conf, struct error *reterr)
 {
-    unsigned from = 0;
+    unsigned from = 0, count = 0;
     uint8_t last = 0;
     char *save = NULL;
 
@@ -129,10 +129,14 @@ static int parse_division_list(char *list, struct alloc_conf *conf, struct error
             r = parse_division(value, &last, reterr);
         if (r < 0)
             return r;
+        /* the first size holds from 0, ">" from the last one on; sizes between have none */
         unsigned index = is_rest ? from : power_index(mb);
-        for (unsigned i = from == 0 && !is_rest ? 0 : index; i < ALLOC_CONF_POWERS; i++)
+        unsigned first = count == 0 && !is_rest ? 0 : index;
+        unsigned last_index = is_rest ? ALLOC_CONF_POWERS - 1 : index;
+        for (unsigned i = first; i <= last_index && i < ALLOC_CONF_POWERS; i++)
             conf->divisions[i] = last;
         from = index + 1;
+        count++;
     }
     return 0;
 }
