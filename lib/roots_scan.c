@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define TABLE_ATTEMPTS 5u
+#define INTERPRETER_ATTEMPTS 3u
 #define CHUNK_SHIFT 10
 #define FINISH_NS 500000000ull /* for the tensors that were found, when the time is over */
 
@@ -73,11 +74,17 @@ static bool is_python(struct walk *w)
     }
     pyobj_init(&w->py, in->image, layout);
     w->result->s.python_minor = in->python_minor;
-    if (!in->runtime || pyobj_interpreter(&w->py, in->runtime, &w->interpreter) < 0) {
-        names_reason(w, "the interpreter's threads were not found where this version has them");
-        return false;
+    /* a thread that begins or ends just now is in the list without being whole */
+    for (unsigned i = 0; in->runtime && i < INTERPRETER_ATTEMPTS; i++) {
+        if (pyobj_interpreter(&w->py, in->runtime, &w->interpreter) == 0)
+            return true;
+        image_forget(in->image);
     }
-    return true;
+    int r = image_stopped(in->image);
+    names_reason(w, r < 0 ? stop_text(r)
+                          : "the interpreter's threads were not found where this version has them");
+    w->error = r;
+    return false;
 }
 
 /* Reads a tensor into its record; false: it does not verify. */
@@ -232,8 +239,10 @@ static void tensors_finish(struct walk *w)
 
 static void names_find(struct walk *w)
 {
-    if (!is_python(w))
+    if (!is_python(w)) {
+        w->result->s.is_cut = w->error < 0;
         return;
+    }
     seed_roots(w);
     if (!w->error)
         seed_frames(w);

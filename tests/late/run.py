@@ -35,6 +35,7 @@ MINORS = (9, 10, 11, 12, 13)
 VLLM = {"vllm eager": ({"tp": 2}, True), "vllm graphs": ({"tp": 2, "graphs": True}, False),
         "vllm sleep": ({"tp": 2, "sleep": True}, False)}
 SCANS_IN_A_ROW = 20
+RATE_TURNS = 9
 # The bars of the project.
 NAMED_RATIO, NAMED_RATIO_WITHOUT_KV = 0.99, 0.75
 LARGE_SECONDS = 2.0
@@ -49,7 +50,8 @@ class Tools:
 
     def scan(self, tgid, *options):
         """(document, peak memory in KiB); CheckError with the reason."""
-        done = subprocess.run([self.directory / "scan_one", *options, str(tgid)],
+        # at the daemon's priority
+        done = subprocess.run(["nice", "-n", "19", self.directory / "scan_one", *options, str(tgid)],
                               capture_output=True, text=True, timeout=60, check=False)
         if done.returncode:
             raise CheckError(f"scan_one {tgid}: {done.stderr.strip()}")
@@ -209,15 +211,6 @@ def check_large(checks, tools, node, keep):
 
 # --- the real server ---
 
-def rates(server, count, tokens=60):
-    taken = []
-    for _ in range(count):
-        start = time.monotonic()
-        server.complete("hello", tokens)
-        taken.append(time.monotonic() - start)
-    return sorted(taken)[count // 2]
-
-
 def check_worker(checks, name, tools, truth, names, blocks, server):
     document, memory = tools.scan(truth["pid"])
     checks.equal(f"{name}: live blocks", live(document),
@@ -255,51 +248,66 @@ def persistent(document):
                   if tensor["owner"] in ("PTA@vllm@weights", "PTA@vllm@kv_cache"))
 
 
+class Clients:
+    """Several clients that ask for completions all the time."""
+
+    def __init__(self, server, count):
+        self.server, self.is_over = server, threading.Event()
+        self.threads = [threading.Thread(target=self.run) for _ in range(count)]
+
+    def run(self):
+        while not self.is_over.is_set():
+            self.server.complete("hello", 60)
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+
+    def __exit__(self, *_):
+        self.is_over.set()
+        for thread in self.threads:
+            thread.join()
+
+
 def check_generating(checks, name, tools, server, tgid):
-    """Scans while it generates: each finds the same weights and caches; the rate stays."""
-    quiet = rates(server, 5)
-    stop = threading.Event()
-    lists, reasons, complete = [], set(), 0
-
-    def client():
-        while not stop.is_set():
-            server.complete("hello", 60)
-
-    threads = [threading.Thread(target=client) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    try:
+    """Scans while it generates: each that is not cut finds the same weights and caches."""
+    lists, cut, whole = [], [], 0
+    with Clients(server, 3):
         for _ in range(SCANS_IN_A_ROW):
             document, _ = tools.scan(tgid)
-            lists.append(persistent(document))
-            reasons.add((document["coverage"]["names_reason"], len(lists[-1])))
-            complete += document["coverage"]["blocks"] == "full"
-            time.sleep(0.1)
-    finally:
-        stop.set()
-        for thread in threads:
+            whole += document["coverage"]["blocks"] == "full"
+            if document["coverage"]["names"] == "full":
+                lists.append(persistent(document))
+            else:
+                cut.append(document["coverage"]["names_reason"])
+    print(f"      {name}: of {SCANS_IN_A_ROW} scans {len(lists)} saw all names, {whole} all blocks; "
+          f"others: {sorted(set(cut), key=str)}", flush=True)
+    checks.equal(f"{name}: scans that differ", [len(one) for one in lists if one != lists[0]], [])
+    checks.true(f"{name}: named in each", lists and len(lists[0]) > 50, lists and len(lists[0]))
+    # a scan is cut where the host is too busy; that is said, and is no wrong name
+    checks.true(f"{name}: scans that saw all names", len(lists) >= SCANS_IN_A_ROW // 2, cut)
+    checks.true(f"{name}: scans that saw all blocks", whole >= SCANS_IN_A_ROW // 2, whole)
+
+
+def check_rate(checks, name, tools, server, tgid):
+    """Requests with a scan every second, as at an attach, take no longer than without; in turns, so
+    that what else runs on the host falls on both."""
+    taken = {False: [], True: []}
+    for turn in range(2 * RATE_TURNS):
+        with_scan = bool(turn % 2)
+        thread = threading.Thread(target=tools.scan, args=(tgid,))
+        start = time.monotonic()
+        if with_scan:
+            thread.start()
+        server.complete("hello", 60)
+        taken[with_scan].append(time.monotonic() - start)
+        if with_scan:
             thread.join()
-    checks.equal(f"{name}: {SCANS_IN_A_ROW} scans agree",
-                 [len(one) for one in lists if one != lists[0]], [])
-    if len(reasons) > 1:
-        print(f"      {name}: names by scan: {reasons}", flush=True)
-    checks.true(f"{name}: something was named", len(lists[0]) > 50, len(lists[0]))
-    checks.true(f"{name}: blocks add up in most", complete >= SCANS_IN_A_ROW * 3 // 4,
-                f"{complete} of {SCANS_IN_A_ROW}")
-    print(f"      {name}: blocks add up in {complete} of {SCANS_IN_A_ROW} scans", flush=True)
-    scanning = threading.Event()
-
-    def scanner():
-        while not scanning.is_set():
-            tools.scan(tgid)
-            time.sleep(1)
-
-    thread = threading.Thread(target=scanner)
-    thread.start()
-    busy = rates(server, 5)
-    scanning.set()
-    thread.join()
-    print(f"      {name}: {quiet:.2f} s per request quiet, {busy:.2f} s with a scan a second", flush=True)
+    quiet, busy = (sorted(taken[one])[RATE_TURNS // 2] for one in (False, True))
+    spread = max(taken[False]) / min(taken[False])
+    print(f"      {name}: median {quiet:.2f} s per request alone, {busy:.2f} s with a scan; "
+          f"alone they vary by {spread:.2f}", flush=True)
+    checks.true(f"{name}: rate within the noise", busy / quiet <= max(spread, 1.1), (quiet, busy))
 
 
 def check_daemon(checks, name, scratch, binaries, server, truths, names):
@@ -341,6 +349,7 @@ def check_vllm(checks, tools, node, binaries, name, options, keep):
             for truth, named, blocks in zip(truths, names, server.ask_workers("blocks")):
                 check_worker(checks, f"{name} rank {truth['rank']}", tools, truth, named, blocks, server)
             check_generating(checks, name, tools, server, truths[0]["pid"])
+            check_rate(checks, name, tools, server, truths[0]["pid"])
             if binaries:
                 check_daemon(checks, f"{name} daemon", scratch, binaries, server, truths, names)
             if options.get("sleep"):

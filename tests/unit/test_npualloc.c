@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* npualloc: the table of blocks of an allocator made of bytes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <stdlib.h>
+
+#include "npualloc.h"
+#include "scan_image.h"
+
+static struct fake fake;
+
+static int table_read(struct fake *f, struct npualloc *ret, struct error *error)
+{
+    struct memory_reader reader = fake_reader(f);
+    struct image_limits limits = {0};
+    struct image_ranges *ranges;
+    struct image *image;
+
+    assert_int_equal(image_ranges_new(FAKE_MAPS, sizeof(FAKE_MAPS) - 1, &ranges), 0);
+    assert_int_equal(image_new(&reader, &limits, &image), 0);
+    int r = npualloc_read(image, ranges, f->allocator, 3, ret, error);
+    image_free(image);
+    image_ranges_free(ranges);
+    return r;
+}
+
+static void test_live_and_free_blocks(void **state)
+{
+    struct npualloc a;
+    struct error error;
+
+    fake_worker(&fake);
+    assert_int_equal(table_read(&fake, &a, &error), 0);
+    assert_true(a.is_complete);
+    assert_int_equal(a.table_count, 6);
+    assert_int_equal(a.block_count, 9);
+    assert_int_equal(a.device_count, 1);
+    assert_int_equal(a.devices[0].live_bytes, (9 << 20) + 512 + 1024 + 2048);
+    assert_int_equal(a.devices[0].free_bytes, (3 << 20) + 1536);
+    assert_int_equal(a.devices[0].largest_free_bytes, 2 << 20);
+    assert_int_equal(a.devices[0].reserved_bytes,
+                     a.devices[0].live_bytes + a.devices[0].free_bytes);
+    assert_int_equal(a.blocks[0].address, FAKE_DEVICE_MEMORY);
+    assert_int_equal(a.blocks[0].bytes, 4 << 20);
+    assert_int_equal(a.blocks[0].requested_bytes, (4 << 20) - 100);
+    assert_int_equal(a.blocks[0].stream, 0x5151);
+    assert_int_equal(a.blocks[0].state, NPUALLOC_LIVE);
+    assert_int_equal(a.blocks[0].is_small, 0);
+    assert_int_equal(a.blocks[2].state, NPUALLOC_FREE);
+    assert_int_equal(a.blocks[5].is_small, 1);
+    const struct npualloc_block *b = npualloc_find(&a, 0, FAKE_DEVICE_MEMORY + (5 << 20));
+    assert_ptr_equal(b, &a.blocks[1]);
+    assert_null(npualloc_find(&a, 1, FAKE_DEVICE_MEMORY));
+    assert_null(npualloc_find(&a, 0, FAKE_DEVICE_MEMORY - 1));
+    npualloc_done(&a);
+}
+
+/* A block that is in no pool's set and that nobody holds waits for a stream. */
+static void test_a_block_outside_its_pool_is_pending(void **state)
+{
+    static const int64_t sizes[] = {1024, -2048};
+    struct npualloc a;
+    struct error error;
+
+    fake_init(&fake);
+    fake_segment(&fake, fake.small_pool, 2, sizes);
+    fake_allocator_finish(&fake);
+    fake_u64(&fake, fake.small_pool + 16, 0); /* its set is empty */
+    fake_u64(&fake, fake.small_pool + 24, fake.small_pool + 8);
+    fake_u64(&fake, fake.small_pool + 40, 0);
+    assert_int_equal(table_read(&fake, &a, &error), 0);
+    assert_int_equal(a.block_count, 2);
+    assert_int_equal(a.blocks[1].state, NPUALLOC_PENDING);
+    assert_int_equal(a.devices[0].pending_bytes, 2048);
+    assert_false(a.is_complete); /* the statistics of this image say that nothing is pending */
+    npualloc_done(&a);
+}
+
+static void test_contradictions_are_refused(void **state)
+{
+    struct npualloc a;
+    struct error error;
+
+    fake_worker(&fake); /* one entry more than there are */
+    fake_u64(&fake, fake.allocator + 72, 7);
+    assert_true(table_read(&fake, &a, &error) < 0);
+    assert_true(error.what[0]);
+
+    fake_worker(&fake); /* a record that does not hold its key */
+    fake_u64(&fake, fake.records[1] + 72, FAKE_DEVICE_MEMORY + 512);
+    assert_true(table_read(&fake, &a, &error) < 0);
+
+    fake_worker(&fake); /* a neighbour that does not point back */
+    fake_u64(&fake, fake.records[1] + 88, fake.records[4]);
+    assert_true(table_read(&fake, &a, &error) < 0);
+
+    fake_worker(&fake); /* blocks over each other */
+    fake_u64(&fake, fake.records[0] + 48, 8 << 20);
+    assert_true(table_read(&fake, &a, &error) < 0);
+
+    fake_worker(&fake); /* not an allocator at all */
+    fake_u64(&fake, fake.allocator, FAKE_HEAP);
+    assert_int_equal(table_read(&fake, &a, &error), -ENODATA);
+    assert_string_equal(error.what, "there is no allocator object where its symbol points");
+
+    fake_init(&fake); /* nothing allocated */
+    fake_allocator_finish(&fake);
+    assert_int_equal(table_read(&fake, &a, &error), -ENODATA);
+    assert_string_equal(error.what, "the allocator has no block yet");
+}
+
+/* Sums that the statistics do not have are said, and the blocks stay. */
+static void test_totals_that_disagree(void **state)
+{
+    struct npualloc a;
+    struct error error;
+
+    fake_worker(&fake);
+    uint64_t reserved = fake.device_allocator + 48 + 5 * 96;
+    for (unsigned pool = 0; pool < 3; pool += 2)
+        for (unsigned figure = 0; figure < 3; figure++)
+            fake_u64(&fake, reserved + 32 * pool + 8 * figure,
+                     fake_get(&fake, reserved + 32 * pool + 8 * figure) + (2 << 20));
+    assert_int_equal(table_read(&fake, &a, &error), 0);
+    assert_false(a.is_complete);
+    assert_int_equal(a.attempts, 3);
+    assert_int_equal(a.block_count, 9);
+    npualloc_done(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_live_and_free_blocks),
+        cmocka_unit_test(test_a_block_outside_its_pool_is_pending),
+        cmocka_unit_test(test_contradictions_are_refused),
+        cmocka_unit_test(test_totals_that_disagree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
