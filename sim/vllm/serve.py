@@ -145,7 +145,7 @@ class Server:
     def tail(self, lines=25):
         return "\n".join(line[:240] for line in self.text().splitlines()[-lines:])
 
-    def wait_ready(self, seconds=300):
+    def wait_ready(self, seconds=420):
         """Seconds until it answers; ServerError when it ends or takes longer."""
         start = time.monotonic()
         while READY not in (text := self.text()):
