@@ -19,6 +19,7 @@
 #define PROP_ACL(n) (0x300 | (n))
 #define PROP_HAL(n) (0x400 | (n))
 #define RANK(r, w) (0x500 | (r) | ((w) << 4))
+#define CONFIG(n) (0x600 | (n))
 #define NM_SRC_KIND(s) ((s)&0x700)
 #define NM_SRC_ARG(s) ((s)&0x7)
 #define NM_SRC_WORLD(s) (((s) >> 4) & 0x7)
@@ -84,6 +85,20 @@ NM_INLINE u64 nm_call_word(u32 kind, u64 begin_ns, u64 pid_tgid, u32 start_ticks
     return NM_KIND_HAS_PHASE(kind) ? nm_py_look(pid_tgid, start_ticks, 1) : begin_ns;
 }
 
+/* HcclCommConfig: hcclBufferSize u32 @24 (~0: not set), hcclCommName @32. Source: CANN hccl_types.h
+ * (8.1 to master). From here to its return the thread allocates for the communicator. */
+NM_INLINE void nm_comm_begin(u64 pid_tgid, u32 start_ticks, u64 config)
+{
+    u32 buffer_mib = 0;
+
+    if (config &&
+        (bpf_probe_read_user(&buffer_mib, sizeof(buffer_mib), (const void *)(config + 24)) ||
+         buffer_mib == ~0u))
+        buffer_mib = 0;
+    nm_scope_emit(pid_tgid, start_ticks, NM_EVENT_SCOPE_BEGIN, NM_SCOPE_COMM, buffer_mib, 0,
+                  config ? config + 32 : 0);
+}
+
 NM_INLINE int nm_call_enter(struct pt_regs *ctx, u32 row, u32 level, u32 kind, int address,
                             int size, int flags, int handle, u32 call_flags)
 {
@@ -96,6 +111,8 @@ NM_INLINE int nm_call_enter(struct pt_regs *ctx, u32 row, u32 level, u32 kind, i
         return 0;
     if (handle == OUT(6))
         args[6] = nm_arg(ctx, 6);
+    if (address == CONFIG(5))
+        args[5] = nm_arg(ctx, 5);
     t = nm_thread_get(pid_tgid, 1);
     if (!t) {
         NM_COUNT(map_full);
@@ -131,6 +148,9 @@ NM_INLINE int nm_call_enter(struct pt_regs *ctx, u32 row, u32 level, u32 kind, i
         t->acl_call_flags = call_flags;
     }
     f->row = row;
+    if (level == NM_LEVEL_COMM && kind == NM_EVENT_COMM_INIT)
+        nm_comm_begin(pid_tgid, t->start_ticks,
+                      NM_SRC_KIND(address) == 0x600 ? args[NM_SRC_ARG(address)] : 0);
     return 0;
 }
 
@@ -224,6 +244,8 @@ NM_INLINE int nm_api_leave(struct pt_regs *ctx, struct nm_thread *t, struct nm_f
         out_address = NM_SRC_KIND(address) == 0x100 ? f->address : 0;
         out_handle = NM_SRC_KIND(handle) == 0x100 ? f->handle : 0;
     }
+    if (NM_SRC_KIND(address) == 0x600)
+        out_address = 0;
     word = nm_call_word(kind, f->begin_ns, pid_tgid, t->start_ticks);
     e = nm_event_begin(kind, pid_tgid, t->start_ticks, result, f->begin_ns);
     if (!e)

@@ -90,7 +90,9 @@ NM_INLINE u32 nm_small_phase(u64 pid_tgid, const struct nm_memory_usage *m, u32 
     if (!nm_py_enabled || m->component != NM_BLOCK_CACHING)
         return 0;
     if (m->action == NM_BLOCK_MALLOC) {
-        if (phase & NM_PHASE_UNNAMED)
+        if (nm_in_scope(pid_tgid))
+            phase = NM_PY_FOLLOWED;
+        else if (phase & NM_PHASE_UNNAMED)
             phase = look >> 32 ? NM_PY_FOLLOWED : phase & ~NM_PHASE_UNNAMED;
         if (phase != NM_PY_FOLLOWED && !NM_PHASE_CLASS(phase))
             return 0;
@@ -273,6 +275,61 @@ NM_INLINE int nm_entry_atb_context(struct pt_regs *ctx, u32 kind, u32 row, u64 h
     nm_event_submit(e);
     return 0;
 }
+
+/* --- what a thread allocates from here on --- */
+
+NM_INLINE int nm_entry_scope(u32 kind, u32 type, u32 value, u64 address, u64 name)
+{
+    u64 pid_tgid = bpf_get_current_pid_tgid();
+    struct nm_thread *t;
+
+    if (nm_is_excluded(pid_tgid >> 32))
+        return 0;
+    nm_scopes_used = 1;
+    t = nm_thread_get(pid_tgid, 1);
+    if (!t) {
+        NM_COUNT(map_full);
+        return 0;
+    }
+    if (kind == NM_EVENT_SCOPE_BEGIN)
+        t->scopes++;
+    else if (kind == NM_EVENT_SCOPE_END && t->scopes)
+        t->scopes--;
+    return nm_scope_emit(pid_tgid, t->start_ticks, kind, type, value, address, name);
+}
+
+#define nm_entry_graph_begin(ctx) nm_entry_scope(NM_EVENT_SCOPE_BEGIN, NM_SCOPE_GRAPH, 0, 0, 0)
+#define nm_entry_graph_end(ctx) nm_entry_scope(NM_EVENT_SCOPE_END, NM_SCOPE_GRAPH, 0, 0, 0)
+/* npumem_tag_push(const char *owner, size_t length) */
+#define nm_entry_tag_push(ctx)                                                                     \
+    nm_entry_scope(NM_EVENT_SCOPE_BEGIN, NM_SCOPE_TAG, PT_REGS_PARM2(ctx), 0, PT_REGS_PARM1(ctx))
+/* npumem_tag_pop(void) */
+#define nm_entry_tag_pop(ctx) nm_entry_scope(NM_EVENT_SCOPE_END, NM_SCOPE_TAG, 0, 0, 0)
+/* npumem_tag_memory(const void *address, const char *owner, size_t length) */
+#define nm_entry_tag_memory(ctx)                                                                   \
+    nm_entry_scope(NM_EVENT_NAME, NM_SCOPE_TAG, PT_REGS_PARM3(ctx), PT_REGS_PARM1(ctx),            \
+                   PT_REGS_PARM2(ctx))
+
+/* ProcessGroupHCCL(this, store, int rank, int size, options) */
+NM_INLINE int nm_process_group(struct pt_regs *ctx, u32 row)
+{
+    u64 pid_tgid = bpf_get_current_pid_tgid();
+    struct nm_event *e;
+
+    if (nm_is_excluded(pid_tgid >> 32))
+        return 0;
+    e = nm_event_begin(NM_EVENT_PROCESS_GROUP, pid_tgid, nm_start_ticks(), 0, 0);
+    if (!e)
+        return 0;
+    __builtin_memset(&e->call, 0, sizeof(e->call));
+    e->call.handle = PT_REGS_PARM1(ctx);
+    e->call.flags = (u32)PT_REGS_PARM3(ctx) | (u64)(u32)PT_REGS_PARM4(ctx) << 32;
+    e->call.api = row;
+    e->call.policy = 0xff;
+    nm_event_submit(e);
+    return 0;
+}
+#define nm_entry_process_group(ctx) nm_process_group(ctx, NM_ROW_PROCESS_GROUP)
 
 #define nm_entry_atb_context_create(ctx)                                                           \
     nm_entry_atb_context(ctx, NM_EVENT_ATB_CONTEXT_CREATE, NM_ROW_ATB_CONTEXT, 0)

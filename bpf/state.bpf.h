@@ -26,6 +26,9 @@ volatile __u64 nm_block_threshold_bytes = 1 << 20; /* 0: every block is an event
 volatile __u32 nm_block_enabled = 1;
 volatile __u32 nm_excluded_count = 0;
 
+/* Set by the programs: some thread has named what it allocates (nm_in_scope). */
+volatile __u32 nm_scopes_used = 0;
+
 struct nm_frame {
     u64 sp;
     u64 begin_ns;
@@ -56,6 +59,8 @@ struct nm_thread {
     u64 pid_tgid; /* legacy: whose state this is */
     u32 start_ticks;
     u32 acl_call_flags;
+    u32 scopes; /* tags and captures that are open */
+    u32 zero;
 };
 
 struct {
@@ -198,6 +203,32 @@ NM_INLINE void nm_event_submit(struct nm_event *e)
     if ((e->seq & 15) == 0 && bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) >= nm_wakeup_bytes)
         flags = BPF_RB_FORCE_WAKEUP;
     bpf_ringbuf_submit(e, flags);
+}
+
+/* Whether this thread is inside a tag or a capture: then its small blocks are sent one by one. */
+NM_INLINE int nm_in_scope(u64 pid_tgid)
+{
+    struct nm_thread *t = nm_scopes_used ? nm_thread_get(pid_tgid, 0) : NULL;
+    return t && t->scopes;
+}
+
+/* A scope event; name 0: none. The name is read as far as it goes: what cannot be read is empty. */
+NM_INLINE int nm_scope_emit(u64 pid_tgid, u32 start_ticks, u32 kind, u32 type, u32 value,
+                            u64 address, u64 name)
+{
+    struct nm_event *e = nm_event_begin(kind, pid_tgid, start_ticks, 0, 0);
+
+    if (!e)
+        return 0;
+    __builtin_memset(&e->scope, 0, sizeof(e->scope));
+    e->scope.type = type;
+    e->scope.value = value;
+    e->scope.address = address;
+    if (name &&
+        bpf_probe_read_user_str(e->scope.name, sizeof(e->scope.name), (const void *)name) < 0)
+        e->scope.name[0] = 0;
+    nm_event_submit(e);
+    return 0;
 }
 
 #endif

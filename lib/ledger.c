@@ -157,6 +157,10 @@ static const event_fn handlers[NM_EVENT_KIND_COUNT] = {
     [NM_EVENT_BLOCK] = block_apply,
     [NM_EVENT_STACK] = seen_only, /* for whoever names frames */
     [NM_EVENT_THREAD] = seen_only,
+    [NM_EVENT_SCOPE_BEGIN] = named_begin,
+    [NM_EVENT_SCOPE_END] = named_end,
+    [NM_EVENT_NAME] = named_memory,
+    [NM_EVENT_PROCESS_GROUP] = scope_process_group,
 };
 
 /*
@@ -205,6 +209,8 @@ int ledger_apply(struct ledger *l, const struct nm_event *event)
         p->pub.first_event_ns = event->time_ns;
     if (event->time_ns > p->pub.last_event_ns)
         p->pub.last_event_ns = event->time_ns;
+    if (event->kind == NM_EVENT_COMM_INIT)
+        named_comm_made(l, p, event);
     if (event->kind != NM_EVENT_BLOCK && event->result != 0)
         return call_failed(l, p, event);
     r = handlers[event->kind](l, p, event);
@@ -218,6 +224,8 @@ void ledger_set_lost(struct ledger *l, uint64_t lost_events)
     if (lost_events <= l->stats.lost_events)
         return;
     l->stats.lost_events = lost_events;
+    for (uint32_t i = 0; i < l->process_count; i++)
+        named_forget_scopes(l->processes[i]);
     ledger_notify(l, NOTICE_LOSS, NULL, NULL, 0);
 }
 

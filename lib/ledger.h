@@ -232,6 +232,20 @@ const struct ledger_stats *ledger_stats(const struct ledger *l);
  * NM_EVENT_STREAM_CREATE, NM_EVENT_COMM_INIT, NM_EVENT_POOL_CREATE, NM_EVENT_ATB_CONTEXT_CREATE. */
 uint64_t ledger_object_count(const struct ledger *l, uint32_t tgid, unsigned kind);
 
+/* A communicator of a process, made while it was watched. What it allocated while it was made has
+ * an owner of its own: CANN@HCCL@NAME, without a name CANN@HCCL@INDEX. */
+struct ledger_comm {
+    uint64_t handle;       /* 0: being made */
+    uint64_t buffer_bytes; /* as its configuration says, one direction; 0 the default */
+    uint64_t time_ns;
+    int32_t rank, world_size; /* -1 unknown */
+    uint32_t index;           /* in the order of creation */
+    uint32_t owner;
+    char name[48]; /* "" none given */
+};
+int ledger_each_comm(const struct ledger *l, uint32_t tgid,
+                     int (*fn)(void *, const struct ledger_comm *), void *userdata);
+
 /* Iterators call fn until it returns non-zero, and return that. Order is stable: processes by first
  * sight, devices, levels and owners by id, entries by table order. fn must not change the ledger.
  * A tgid means the newest process of that number. each_owner may return -ENOMEM. */

@@ -197,7 +197,8 @@ static int caching_malloc(struct ledger *l, struct process *p, struct pool *pool
         caching_drop(l, p, pool, old, event->time_ns);
         l->stats.duplicate_allocs++;
     }
-    uint32_t owner = owner_of_phase(l, b->phase);
+    uint32_t by_phase = owner_of_phase(l, b->phase);
+    uint32_t owner = p->named ? named_block(p, event, by_phase) : by_phase;
     struct entry_spec spec = {
         .space = SPACE_BLOCK,
         .key = b->address,
@@ -205,7 +206,7 @@ static int caching_malloc(struct ledger *l, struct process *p, struct pool *pool
         .level = LEVEL_BLOCK,
         .device = b->device,
         .owner = owner ? owner : owner_of_block(b),
-        .inferred = owner && (b->phase & NM_PHASE_INFERRED),
+        .inferred = owner && owner == by_phase && (b->phase & NM_PHASE_INFERRED),
         .stack = b->stack,
         .is_counted = true,
         .bytes = (uint64_t)b->size_bytes,

@@ -67,7 +67,7 @@ int call_alloc(struct ledger *l, struct process *p, const struct nm_event *event
         return -EBADMSG;
     enum ledger_level level = alloc_level(c);
     bool hal = c->call_flags & NM_CALL_HAL_SEEN;
-    struct owner_verdict v = owner_resolve(l, event, level == LEVEL_HOST, NULL);
+    struct owner_verdict v = owner_resolve(l, p, event, level == LEVEL_HOST, NULL);
     struct entry_spec spec = {
         .space = SPACE_MEMORY,
         .key = c->address,
@@ -146,7 +146,7 @@ int call_reserve(struct ledger *l, struct process *p, const struct nm_event *eve
     const struct nm_call *c = &event->call;
     if (!c->address || c->requested >= SIZE_LIMIT)
         return -EBADMSG;
-    struct owner_verdict v = owner_resolve(l, event, false, NULL);
+    struct owner_verdict v = owner_resolve(l, p, event, false, NULL);
     uint32_t old = map_find(&p->entries, c->address, SPACE_RESERVED);
     if (old) {
         entry_drop(l, p, old, event->time_ns);
@@ -184,7 +184,7 @@ int call_host_register(struct ledger *l, struct process *p, const struct nm_even
     const struct nm_call *c = &event->call;
     if (!c->address || c->requested >= SIZE_LIMIT)
         return -EBADMSG;
-    struct owner_verdict v = owner_resolve(l, event, true, NULL);
+    struct owner_verdict v = owner_resolve(l, p, event, true, NULL);
     struct entry_spec spec = {
         .space = SPACE_REGISTERED,
         .key = c->address,

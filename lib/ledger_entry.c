@@ -343,7 +343,8 @@ const char *caller_library(const struct ledger *l, const struct nm_event *event)
     return library ? library : "";
 }
 
-struct owner_verdict owner_resolve(struct ledger *l, const struct nm_event *event, bool is_host,
+struct owner_verdict owner_resolve(struct ledger *l, const struct process *p,
+                                   const struct nm_event *event, bool is_host,
                                    const char **ret_library)
 {
     const char *library = caller_library(l, event);
@@ -359,6 +360,8 @@ struct owner_verdict owner_resolve(struct ledger *l, const struct nm_event *even
         snprintf(name, sizeof(name), "APP@%.50s", library);
         v.id = owner_intern(l, name, OWNER_ID_APP);
     }
+    if (p->named)
+        named_call(p, event, &v);
     if (ret_library)
         *ret_library = library;
     return v;

@@ -12,6 +12,7 @@
  *   ledger_phase.c    phases to owners
  *   ledger_driver.c   the driver's figures and memory from before attach
  *   ledger_seen.c     blocks from readings of the allocator
+ *   ledger_named.c    communicators, tags, graph capture: what a thread allocates for
  *   ledger_view.c     iterators
  *   ledger_restore.c  sums of an earlier moment, instead of events
  */
@@ -158,6 +159,7 @@ struct process {
     uint64_t unmatched_count;    /* frees of unknown device memory */
     uint64_t unmatched_torch_ns; /* the newest one that torch_npu made */
     struct seen *seen;           /* of readings of its allocator; NULL: none so far */
+    struct named *named;         /* ledger_named.c; NULL nothing is */
     int32_t comm_world; /* largest communicator that named a rank, 0 size unknown, -1 none */
     int32_t comm_rank;
     const char *comm_source; /* "hccl", "process_group" */
@@ -273,7 +275,8 @@ uint32_t owner_of_phase_known(const struct ledger *l, uint32_t phase);
 bool owner_is_phase(const struct ledger *l, uint32_t owner, const char *word);
 uint32_t entry_owner(const struct process *p, const struct entry *e);
 /* Owner of a call, and the library of its caller ("" unknown; borrowed from the caller_fn). */
-struct owner_verdict owner_resolve(struct ledger *l, const struct nm_event *event, bool is_host,
+struct owner_verdict owner_resolve(struct ledger *l, const struct process *p,
+                                   const struct nm_event *event, bool is_host,
                                    const char **ret_library);
 const char *caller_library(const struct ledger *l, const struct nm_event *event);
 
@@ -297,7 +300,23 @@ int scope_device_reset(struct ledger *l, struct process *p, const struct nm_even
 int scope_create(struct ledger *l, struct process *p, const struct nm_event *event);
 int scope_destroy(struct ledger *l, struct process *p, const struct nm_event *event);
 int scope_comm_init(struct ledger *l, struct process *p, const struct nm_event *event);
+int scope_process_group(struct ledger *l, struct process *p, const struct nm_event *event);
 int block_apply(struct ledger *l, struct process *p, const struct nm_event *event);
+
+/* ledger_named.c */
+struct named *named_free(struct ledger *l, struct named *n);
+int named_begin(struct ledger *l, struct process *p, const struct nm_event *event);
+int named_end(struct ledger *l, struct process *p, const struct nm_event *event);
+int named_memory(struct ledger *l, struct process *p, const struct nm_event *event);
+/* What the scopes of a thread say about a call: changes the verdict or leaves it. */
+void named_call(const struct process *p, const struct nm_event *event, struct owner_verdict *v);
+/* The same for a block; by_phase: what frames say, OWNER_UNKNOWN none. OWNER_UNKNOWN: nothing. */
+uint32_t named_block(const struct process *p, const struct nm_event *event, uint32_t by_phase);
+/* A communicator is made, or could not be; is destroyed. */
+void named_comm_made(struct ledger *l, struct process *p, const struct nm_event *event);
+void named_comm_gone(struct process *p, uint64_t handle);
+/* Events were lost: no scope may stay open for ever. */
+void named_forget_scopes(struct process *p);
 
 /* When a free began: its begin_ns, or its time where the entry was not seen. */
 static inline uint64_t free_begin_ns(const struct nm_event *event)

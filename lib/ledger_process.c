@@ -37,6 +37,7 @@ struct process *process_free(struct ledger *l, struct process *p)
     }
     for (uint32_t i = 0; i < p->pool_count; i++)
         pool_free(l, p->pools[i]);
+    named_free(l, p->named);
     seen_free(l, p->seen);
     ledger_memory(l, -(int64_t)(p->device_count * sizeof(*p->devices) +
                                 p->pool_count * sizeof(*p->pools) + sizeof(*p)));
@@ -123,6 +124,7 @@ static void process_end(struct ledger *l, struct process *p, uint64_t now_ns)
         l->record_count--;
     }
     map_clear(&p->entries);
+    named_forget_scopes(p);
     p->pub.alive = false;
     p->pub.exit_ns = now_ns;
     ledger_notify(l, NOTICE_EXIT, p, NULL, now_ns);

@@ -92,8 +92,19 @@ int scope_create(struct ledger *l, struct process *p, const struct nm_event *eve
     return 0;
 }
 
+int scope_process_group(struct ledger *l, struct process *p, const struct nm_event *event)
+{
+    uint32_t rank = (uint32_t)event->call.flags, world = (uint32_t)(event->call.flags >> 32);
+    if (rank >= WORLD_LIMIT || world > WORLD_LIMIT || rank >= world)
+        return -EBADMSG;
+    process_comm_rank(p, (int32_t)rank, (int32_t)world, "process_group");
+    return 0;
+}
+
 int scope_destroy(struct ledger *l, struct process *p, const struct nm_event *event)
 {
+    if (event->kind == NM_EVENT_COMM_DESTROY)
+        named_comm_gone(p, event->call.handle);
     /* Every destroying kind follows its creating kind in enum nm_event_kind. */
     uint64_t *count = &p->object_count[event->kind - 1];
     if (*count)

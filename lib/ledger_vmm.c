@@ -53,7 +53,7 @@ int vmm_create(struct ledger *l, struct process *p, const struct nm_event *event
     bool is_host = (c->call_flags & NM_CALL_HOST) || (prop && NM_PROP_HOST(c->flags));
     if (!c->handle)
         return -EBADMSG;
-    struct owner_verdict v = owner_resolve(l, event, is_host, NULL);
+    struct owner_verdict v = owner_resolve(l, p, event, is_host, NULL);
     struct entry_spec spec = {
         .space = SPACE_HANDLE,
         .key = c->handle,

@@ -175,8 +175,9 @@ static int write_rank(const struct ledger *l, const struct view_context *c,
 
     json_object(j);
     view_row_write(c, row, j);
+    r = view_comms_write(l, c, row, j);
     json_karray(j, "owners");
-    if (row->alive)
+    if (row->alive && r == 0)
         r = ledger_each_owner_when(l, row->facts.tgid, c->moment.when, on_owner, &o);
     write_held(&o);
     json_end(j);

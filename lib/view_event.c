@@ -4,6 +4,8 @@
  *
  * Owns: the names of event kinds. Must not: keep state between events.
  */
+#include <string.h>
+
 #include "probes.h"
 #include "view_rows.h"
 
@@ -39,6 +41,10 @@ static const char *const kind_names[NM_EVENT_KIND_COUNT] = {
     [NM_EVENT_BLOCK] = "block",
     [NM_EVENT_STACK] = "stack",
     [NM_EVENT_THREAD] = "thread",
+    [NM_EVENT_SCOPE_BEGIN] = "scope_begin",
+    [NM_EVENT_SCOPE_END] = "scope_end",
+    [NM_EVENT_NAME] = "name",
+    [NM_EVENT_PROCESS_GROUP] = "process_group",
 };
 
 const char *view_event_kind(unsigned kind)
@@ -76,6 +82,21 @@ static void write_api(const char *key, uint16_t api, struct json *j)
         json_kstr(j, key, probe_name(api));
 }
 
+static bool is_scope(unsigned kind)
+{
+    return kind == NM_EVENT_SCOPE_BEGIN || kind == NM_EVENT_SCOPE_END || kind == NM_EVENT_NAME;
+}
+
+static void write_scope(const struct nm_scope *s, struct json *j)
+{
+    static const char *const types[] = {"unknown", "communicator", "tag", "graph"};
+
+    json_kstr(j, "scope", types[s->type < ARRAY_SIZE(types) ? s->type : 0]);
+    json_key(j, "name");
+    json_strn(j, s->name, strnlen(s->name, sizeof(s->name)));
+    hex_if(j, "address", s->address);
+}
+
 static void write_call(const struct nm_event *event, struct json *j)
 {
     const struct nm_call *call = &event->call;
@@ -86,7 +107,7 @@ static void write_call(const struct nm_event *event, struct json *j)
     hex_if(j, "handle", call->handle);
     hex_if(j, "caller", call->caller);
     hex_if(j, "flags", call->flags);
-    if (event->kind == NM_EVENT_COMM_INIT) {
+    if (event->kind == NM_EVENT_COMM_INIT || event->kind == NM_EVENT_PROCESS_GROUP) {
         json_ku64(j, "rank", call->flags & UINT32_MAX);
         json_ku64(j, "world_size", call->flags >> 32);
     } else if (call->requested) {
@@ -113,6 +134,8 @@ int view_event(const struct view_context *c, const struct nm_event *event, struc
     json_ki64(j, "result", event->result);
     if (event->kind == NM_EVENT_BLOCK)
         write_block(&event->block, j);
+    else if (is_scope(event->kind))
+        write_scope(&event->scope, j);
     else
         write_call(event, j);
     json_end(j);

@@ -45,15 +45,16 @@ int view_ps(const struct ledger *l, const struct view_context *c, struct json *j
     view_header(c, j);
     view_moment_write(c, j);
     json_karray(j, "ranks");
-    for (size_t i = 0; i < rows.count; i++) {
+    for (size_t i = 0; i < rows.count && r == 0; i++) {
         if (!rows.items[i].selected)
             continue;
         json_object(j);
         view_row_write(c, &rows.items[i], j);
+        r = view_comms_write(l, c, &rows.items[i], j);
         json_end(j);
     }
     json_end(j);
     json_end(j);
     view_rows_done(&rows);
-    return j->error;
+    return r ? r : j->error;
 }

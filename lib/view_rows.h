@@ -67,6 +67,10 @@ bool view_filter_device(const struct view_context *c, int device);
 /* Writes the fields that ps and breakdown have in common into the object that is open. */
 void view_row_write(const struct view_context *c, const struct view_row *row, struct json *j);
 
+/* "communicators": those of a main row's process, with what they hold. */
+int view_comms_write(const struct ledger *l, const struct view_context *c,
+                     const struct view_row *row, struct json *j);
+
 /* Wall clock of a moment of the ledger's clock; 0 for 0, and for moments that the context's clocks
  * cannot reach. */
 uint64_t view_wall_ns(const struct view_context *c, uint64_t boot_ns);

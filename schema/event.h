@@ -15,7 +15,7 @@
 
 #include <linux/types.h>
 
-#define NM_EVENT_ABI 2
+#define NM_EVENT_ABI 3
 
 /* What happened. One event is one fact; see docs/ARCHITECTURE.md "one event for one fact". */
 enum nm_event_kind {
@@ -51,6 +51,11 @@ enum nm_event_kind {
     NM_EVENT_BLOCK = 28, /* torch_npu allocator block; payload is .block */
     NM_EVENT_STACK = 29, /* Python frames of a stack id; payload is .stack, then its code objects */
     NM_EVENT_THREAD = 30, /* a Python process's thread that the kernel cannot place; no payload */
+    NM_EVENT_SCOPE_BEGIN = 31, /* what this thread allocates from here on is named; .scope */
+    NM_EVENT_SCOPE_END = 32,   /* the innermost scope of .scope.type of this thread ends */
+    NM_EVENT_NAME = 33,        /* memory that is there already is named; .scope with address */
+    NM_EVENT_PROCESS_GROUP =
+        34, /* torch_npu's ProcessGroupHCCL: handle, flags = rank | world_size << 32 */
     NM_EVENT_KIND_COUNT
 };
 
@@ -129,6 +134,19 @@ enum nm_stack_flags {
     NM_STACK_CUT = 1 << 0, /* deeper than NM_STACK_FRAMES, or a frame could not be read */
 };
 
+/* Payload of NM_EVENT_SCOPE_BEGIN, _END and NM_EVENT_NAME. */
+enum nm_scope_type {
+    NM_SCOPE_COMM = 1,  /* a communicator is being made; ended by its NM_EVENT_COMM_INIT */
+    NM_SCOPE_TAG = 2,   /* the process says it itself: include/npumem/tag.h */
+    NM_SCOPE_GRAPH = 3, /* graph capture */
+};
+struct nm_scope {
+    __u32 type;
+    __u32 value;   /* COMM: buffer in MiB, 0 not said. TAG, NAME: length of the name */
+    __u64 address; /* NAME */
+    char name[48]; /* cut; COMM: empty where none was given */
+};
+
 /* A phase in one word: numbers of the phase table (schema/phases.def, then the user's own). */
 #define NM_PHASE_CLASS(p) ((p)&0xff)           /* 0 none */
 #define NM_PHASE_DETAIL(p) (((p) >> 8) & 0xff) /* 0 none */
@@ -156,6 +174,7 @@ struct nm_event {
         struct nm_call call;
         struct nm_block block;
         struct nm_stack stack;
+        struct nm_scope scope;
     };
 };
 
@@ -239,6 +258,7 @@ struct nm_cpu_counters {
 _Static_assert(sizeof(struct nm_call) == 64, "nm_call");
 _Static_assert(sizeof(struct nm_block) == 64, "nm_block");
 _Static_assert(sizeof(struct nm_stack) == 64, "nm_stack");
+_Static_assert(sizeof(struct nm_scope) == 64, "nm_scope");
 _Static_assert(sizeof(struct nm_event) == 96, "nm_event");
 _Static_assert(offsetof(struct nm_event, call) == 32, "payload");
 _Static_assert(sizeof(struct nm_pool_key) == 8, "nm_pool_key");
