@@ -108,16 +108,21 @@ static int on_post(sd_event_source *source, void *userdata)
 
 /* --- processes --- */
 
-/* Feeds what the driver says a process holds. A driver that keeps such figures and has none of this
- * process says that it held nothing before its probes were live. */
-static void settle_late(struct manager *m, struct target *t)
+/* Reads what the driver says a process holds, to be fed when the ring is drained. A driver that keeps
+ * such figures and has none of this process says that it holds nothing from before its probes were live. */
+static void read_usage(struct manager *m, struct target *t)
 {
     int r = usage_list_read(m->usage, m->config.daemon_svm_dir, t->tgid, manager_boot_ns());
 
+    if (r == 0 && t->late && usage_is_told(m->config.daemon_svm_dir))
+        t->late = false;
+}
+
+static void settle_late(struct manager *m, struct target *t)
+{
+    read_usage(m, t);
     ring_drain(m->ring);
     usage_list_feed(m->usage, m->ledger);
-    if (r == 0 && usage_is_told(m->config.daemon_svm_dir))
-        t->late = false;
 }
 
 /* Tells the ledger and the store who everybody is, after any of them changed. */
@@ -305,7 +310,7 @@ static void refresh_targets(struct manager *m)
 
     for (struct target *t = targets_first(m->targets); t; t = t->next) {
         changed |= target_refresh(t) > 0;
-        usage_list_read(m->usage, m->config.daemon_svm_dir, t->tgid, manager_boot_ns());
+        read_usage(m, t);
     }
     if (changed)
         settle_facts(m);
