@@ -276,6 +276,9 @@ static int set_with_argument(struct args *a, enum option_id id, char *value, str
     case OPTION_SOCKET:
         a->socket = value;
         return 0;
+    case OPTION_FROM:
+        a->from = value;
+        return 0;
     case OPTION_AT:
         return set_at(a, value, reterr);
     case OPTION_SINCE:

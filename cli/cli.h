@@ -33,6 +33,7 @@ enum option_group {
     GROUP_EVENTS = 1 << 5,
     GROUP_SCAN = 1 << 6,
     GROUP_MOMENT = 1 << 7,
+    GROUP_TRACE = 1 << 8,
 };
 
 enum option_id {
@@ -73,6 +74,7 @@ struct args {
     struct cli_numbers tgids, ranks, devices;
     struct cli_words containers, owners, levels, fields;
     const char *socket;
+    const char *from; /* a recorded trace; NULL none */
     uint64_t watch_ns; /* 0: once */
     uint64_t timeout_ns;
     uint64_t limit; /* UINT64_MAX: the verb's default */

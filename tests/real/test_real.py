@@ -20,6 +20,7 @@ import time
 import check_kill
 import check_moments
 import check_oom
+import check_whatif
 import harness
 from harness import Checks, find_binaries, may_observe
 
@@ -43,6 +44,8 @@ def run_checks(args, checks, node, binaries):
                 check_moments.run(checks, node, binaries, configuration, late, args.keep)
     if chosen(args.only, "oom"):
         check_oom.run(checks, node, None if args.self_check else binaries, args.keep)
+    if binaries and chosen(args.only, "whatif"):
+        check_whatif.run(checks, node, binaries, args.keep)
     if chosen(args.only, "kill"):
         check_kill.run(checks, node, None if args.self_check else binaries, args.keep)
 

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * whatif_text.h - a recorded trace to a whole document, for callers that have another JSON library.
+ */
+#ifndef NPUMEM_ANALYSIS_WHATIF_TEXT_H
+#define NPUMEM_ANALYSIS_WHATIF_TEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "err.h"
+
+/* The document of `whatif`; without settings the usual ones, ranked. NULL with the error set. The
+ * caller frees it. */
+char *whatif_text(const void *trace, size_t bytes, const char *const *settings, size_t count,
+                  const char *host, uint64_t wall_ns, struct error *reterr);
+
+#endif
