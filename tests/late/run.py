@@ -321,7 +321,7 @@ def check_daemon(checks, name, scratch, binaries, server, truths, names):
             return {row["tgid"]: owner["bytes"] for row in rows for owner in row["owners"]
                     if owner["owner"] == "PTA@vllm@kv_cache" and owner["level"] == "allocated"}
 
-        harness.wait_for(lambda: len(kv()) == len(wanted), 20, "KV cache in breakdown")
+        harness.wait_for(lambda: len(kv()) == len(wanted), 60, "KV cache in breakdown")
         # blocks are rounded up: at most 512 bytes and a pad for each of the few tensors
         for tgid, size in wanted.items():
             checks.true(f"{name}: breakdown of {tgid}", 0 <= kv()[tgid] - size <= 64 * 1024,
