@@ -74,7 +74,7 @@ struct args {
     struct cli_numbers tgids, ranks, devices;
     struct cli_words containers, owners, levels, fields;
     const char *socket;
-    const char *from; /* a recorded trace; NULL none */
+    const char *from;  /* a recorded trace; NULL none */
     uint64_t watch_ns; /* 0: once */
     uint64_t timeout_ns;
     uint64_t limit; /* UINT64_MAX: the verb's default */

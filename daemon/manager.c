@@ -108,8 +108,9 @@ static int on_post(sd_event_source *source, void *userdata)
 
 /* --- processes --- */
 
-/* Reads what the driver says a process holds, to be fed when the ring is drained. A driver that keeps
- * such figures and has none of this process says that it holds nothing from before its probes were live. */
+/* Reads what the driver says a process holds, to be fed when the ring is drained. A driver that
+ * keeps such figures and has none of this process says that it holds nothing from before its probes
+ * were live. */
 static void read_usage(struct manager *m, struct target *t)
 {
     int r = usage_list_read(m->usage, m->config.daemon_svm_dir, t->tgid, manager_boot_ns());

@@ -70,8 +70,8 @@ static int extent_of(const int64_t *sizes, const int64_t *strides, uint64_t dims
     return extent <= TORCH_STORAGE_MAX ? 0 : -EBADMSG;
 }
 
-/* Shape, number of elements, type: all of one tensor must agree. *ret_end: bytes of the storage that
- * it reaches. */
+/* Shape, number of elements, type: all of one tensor must agree. *ret_end: bytes of the storage
+ * that it reaches. */
 static int shape_read(struct image *image, const struct torchobj_layout *layout,
                       const unsigned char *tensor, struct torchobj *t, uint64_t *ret_end)
 {
