@@ -97,8 +97,24 @@ static void print_tunings(struct json_object *row)
     }
 }
 
+static void print_communicators(const struct args *args, struct json_object *row)
+{
+    char owner[120], bytes[UNITS_TEXT_BYTES];
+
+    for (size_t i = 0; i < doc_count(row, "communicators"); i++) {
+        struct json_object *c = doc_item(row, "communicators", i);
+        int64_t rank = -1, world = -1, held = 0;
+        doc_int(c, "rank", &rank);
+        doc_int(c, "world_size", &world);
+        doc_int(c, "bytes", &held);
+        printf("    %s  rank %" PRId64 " of %" PRId64 "  %s  %s\n",
+               out_clean(owner, sizeof(owner), doc_text(c, "owner", "?")), rank, world,
+               units_format_signed_bytes(bytes, held, args->units), doc_text(c, "handle", ""));
+    }
+}
+
 /* Under the table with -v: who each process is. */
-static void print_details(struct json_object *row)
+static void print_details(const struct args *args, struct json_object *row)
 {
     int64_t tgid = 0;
     char text[300];
@@ -123,6 +139,7 @@ static void print_details(struct json_object *row)
     print_number(row, "server_size", "of");
     printf("\n");
     print_tunings(row);
+    print_communicators(args, row);
 }
 
 static int render(const struct args *args, const struct out *o, struct json_object *document)
@@ -134,7 +151,7 @@ static int render(const struct args *args, const struct out *o, struct json_obje
     int code = rows_print(args, o, doc_get(document, "ranks"), columns, ARRAY_SIZE(columns));
     for (size_t i = 0;
          code == EXIT_DONE && table && args->verbose && i < doc_count(document, "ranks"); i++)
-        print_details(doc_item(document, "ranks", i));
+        print_details(args, doc_item(document, "ranks", i));
     return code;
 }
 

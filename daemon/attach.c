@@ -150,6 +150,22 @@ static void point_add(struct attach_file *f, const struct elf_image *e, unsigned
     };
 }
 
+/* A program exports its functions only on demand: .symtab has them unless it is stripped. */
+static int program_resolve(struct attach_file *f, const struct elf_image *e)
+{
+    static const unsigned rows[] = {PROBE_TAG_PUSH, PROBE_TAG_POP, PROBE_TAG_MEMORY};
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct elf_symbol symbol;
+        uint64_t offset;
+        if ((elf_image_dynamic(e, probe_name(rows[i]), &symbol) == 0 ||
+             elf_image_static(e, probe_name(rows[i]), &symbol) == 0) &&
+            elf_vaddr_to_offset(e, symbol.vaddr, &offset) == 0)
+            point_add(f, e, rows[i], offset);
+    }
+    return 0;
+}
+
 /* Finds what can be probed in an image. Errors of the block function are kept, not returned. */
 static int file_resolve(struct attach_file *f, const struct elf_image *e)
 {
@@ -161,6 +177,8 @@ static int file_resolve(struct attach_file *f, const struct elf_image *e)
     f->points = calloc(PROBE_COUNT, sizeof(*f->points));
     if (!f->points)
         return -ENOMEM;
+    if (strcmp(library_name(f->library), "program") == 0)
+        return program_resolve(f, e);
     for (unsigned row = 1; row < PROBE_COUNT; row++)
         names[row - 1] = probe_name(row);
     found = elf_image_symbols(e, names, PROBE_COUNT - 1, offsets);

@@ -195,7 +195,9 @@ static void target_take_mapping(struct targets *ts, struct target *t,
         return;
     }
     t->files[t->file_count++] = f;
-    if (f->state == ATTACH_LIVE && file_attach_ns(f) >= mapped_ns)
+    /* only what allocates can have allocated before */
+    if (f->state == ATTACH_LIVE && (f->has_acl || f->has_hal || f->has_block) &&
+        file_attach_ns(f) >= mapped_ns)
         t->late = true;
 }
 
@@ -209,6 +211,32 @@ static struct target *find_same_process(struct targets *ts, uint32_t tgid)
         return NULL;
     }
     return t;
+}
+
+/* Where a target may name what it allocates: its program, and the library made for that. Neither
+ * makes a process a target. */
+static void take_tags(struct targets *ts, struct target *t, const char *text, size_t bytes,
+                      enum scan_reason reason)
+{
+    struct maps_reader *reader = malloc(sizeof(*reader));
+    _cleanup_free_ struct maps_reader *owned = reader;
+    char exe[MAPS_PATH_MAX] = "";
+    struct maps_entry entry;
+
+    if (!reader)
+        return;
+    procfs_exe(t->tgid, exe, sizeof(exe));
+    maps_reader_init(reader, text, bytes);
+    while (maps_next(reader, &entry) > 0) {
+        if (!entry.executable || !entry.inode)
+            continue;
+        if (exe[0] && strcmp(entry.path, exe) == 0) {
+            target_take_mapping(ts, t, &entry, library_by_name("program"), reason);
+            exe[0] = '\0';
+        } else if (library_match(entry.path) == library_by_name("npumem_tag")) {
+            target_take_mapping(ts, t, &entry, library_by_name("npumem_tag"), reason);
+        }
+    }
 }
 
 int targets_scan(struct targets *ts, uint32_t tgid, enum scan_reason reason, struct error *reterr)
@@ -232,7 +260,7 @@ int targets_scan(struct targets *ts, uint32_t tgid, enum scan_reason reason, str
     maps_reader_init(reader, text, n);
     while (maps_next(reader, &entry) > 0) {
         int library = entry.executable && entry.inode ? library_match(entry.path) : -1;
-        if (library < 0)
+        if (library < 0 || library == library_by_name("npumem_tag"))
             continue;
         if (!t) {
             r = target_new(ts, tgid, &t);
@@ -254,6 +282,7 @@ int targets_scan(struct targets *ts, uint32_t tgid, enum scan_reason reason, str
     }
     if (!t)
         return 0;
+    take_tags(ts, t, text, (size_t)n, reason);
     t->stale_callers = true;
     if (is_new)
         ts->handler->added(ts->userdata, t);

@@ -133,6 +133,14 @@ int library_count(void)
     return (int)ARRAY_SIZE(libraries);
 }
 
+int library_by_name(const char *name)
+{
+    for (int i = 0; i < library_count(); i++)
+        if (strcmp(libraries[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
 const char *library_name(int id)
 {
     return libraries[id].name;

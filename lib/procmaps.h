@@ -55,6 +55,8 @@ int library_match(const char *path);
 /* Rows of schema/libraries.def; name shown to people and stem of row id. id must be in range. */
 int library_count(void);
 const char *library_name(int id);
+/* The first row with this name, -1 none. */
+int library_by_name(const char *name);
 const char *library_stem(int id);
 
 /*

@@ -7,13 +7,14 @@ reports say (rows 10, 12, 13, 17, 20 and 23 of the scenarios).
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
 import harness
-from harness import Failure, check, equal, program, wait_for
+from harness import Failure, Skip, check, equal, program, wait_for
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SIM = os.path.join(HERE, "../../sim")
@@ -268,6 +269,184 @@ def test_r23_late_attach(scratch):
     wait_for(lambda: 0 <= run.row(truth["tgid"])["before_attach_bytes"] < 16 * MIB, 10, "all of it is freed")
     near(run.row(truth["tgid"], "breakdown")["physical_bytes"], 1 * GIB, "what is held now")
     near(run.row(truth["tgid"], "breakdown", "--peak")["physical_bytes"], 50 * GIB, "at the peak")
+
+
+COMMUNICATORS = """
+devices 2 64GiB
+rank 0..1 device=$rank title=VLLM::Worker_TP$rank
+  hccl world rank=$rank ranks=2 name=world buffer=300MiB
+  hccl tp rank=$rank ranks=2 buffer=100MiB
+  checkpoint both
+  hccl_destroy world
+  checkpoint one
+end
+"""
+
+
+def test_communicators(scratch):
+    """What each communicator took, by its name or its place; gone when it is destroyed."""
+    run = Run(scratch, COMMUNICATORS)
+    for rank in range(2):
+        tgid = run.reach("both", str(rank))["tgid"]
+        row = run.row(tgid, "breakdown")
+        # the simulated library allocates in and out buffer at once, and 1 MiB beside
+        equal(owner_bytes(row, "physical", "CANN@HCCL@world"), 2 * 300 * MIB + MIB, f"world of rank {rank}")
+        equal([(c["name"], c["rank"], c["world_size"], c["buffer_bytes"]) for c in row["communicators"]][:1],
+              [("world", rank, 2, 300 * MIB)], f"communicator of rank {rank}")
+        equal([c["bytes"] for c in row["communicators"]], [601 * MIB, 201 * MIB], f"bytes of rank {rank}")
+    table = run.daemon.cli("ps", "-v", "--pid", str(tgid)).stdout
+    check("CANN@HCCL@world" in table, "ps -v does not list communicators", table)
+    run.go("both")
+    tgid = run.reach("one")["tgid"]
+    row = run.row(tgid, "breakdown")
+    equal(owner_bytes(row, "physical", "CANN@HCCL@world"), 0, "world after its end")
+    equal(len(row["communicators"]), 1, "communicators left")
+
+
+def torch_agent(scratch, daemon):
+    """A process with the stand-in torch_npu, and functions alloc(bytes) and release(block) in it."""
+    agent = scratch.agent(device=0)
+    agent("import ctypes, sys, threading")
+    agent(f"torch = ctypes.CDLL({program('sim/torch-stripped/libtorch_npu.so')!r}, mode=ctypes.RTLD_GLOBAL)")
+    agent("def alloc(n):\n"
+          "    b = ctypes.c_void_p()\n"
+          "    assert torch.npusim_torch_malloc(ctypes.c_size_t(n), None, 0, 0, ctypes.byref(b)) == 0\n"
+          "    return b.value\n"
+          "def address(b):\n"
+          "    f = torch['_ZN7c10_npu19NPUCachingAllocator11GetBlockPtrEPKv']\n"
+          "    f.restype = ctypes.c_void_p\n"
+          "    return f(ctypes.c_void_p(b))\n"
+          "def size(*blocks):\n"
+          "    f = torch['_ZN7c10_npu19NPUCachingAllocator12GetBlockSizeEPKv']\n"
+          "    f.restype = ctypes.c_size_t\n"
+          "    return sum(f(ctypes.c_void_p(b)) for b in blocks)\n"
+          "def release(b):\n"
+          "    torch.npusim_torch_free(ctypes.c_void_p(b))\n")
+    agent("warm = alloc(1024)")
+    daemon.wait_target(agent.pid, "blocks")
+    return agent
+
+
+def owners_of(daemon, tgid, level="allocated"):
+    row = [r for r in daemon.json("breakdown", "--pid", str(tgid))["ranks"] if r["main"]][0]
+    return {o["owner"]: o["bytes"] for o in row["owners"] if o["level"] == level}
+
+
+def test_graph_capture(scratch):
+    """Blocks allocated while a graph is captured, small ones too, on the capturing thread only."""
+    daemon = scratch.daemon()
+    agent = torch_agent(scratch, daemon)
+    agent("graph = ctypes.create_string_buffer(64)\n"
+          "begin = torch['_ZN7c10_npu8NPUGraph13capture_beginESt4pairIyyE19aclmdlRICaptureMode']\n"
+          "end = torch['_ZN7c10_npu8NPUGraph11capture_endEv']\n"
+          "z = ctypes.c_ulonglong(0)\n"
+          "begin(graph, z, z, 0)\n"
+          "captured = [alloc(30 << 20), alloc(4096)]\n"
+          "t = threading.Thread(target=lambda: captured.append(alloc(5 << 20)))\n"
+          "t.start(); t.join()\n"
+          "end(graph)\n"
+          "after = alloc(7 << 20)")
+    owners = owners_of(daemon, agent.pid)
+    held = agent("out = size(*captured[:2])")  # by the allocator's own word
+    check(held > (30 << 20) + 4096, "what the allocator says", held)
+    equal(owners.get("PTA@graph_pool"), held, f"graph pool ({owners})")
+    agent("for b in captured[:2]: release(b)")
+    equal(owners_of(daemon, agent.pid).get("PTA@graph_pool", 0), 0, "graph pool after its end")
+
+
+def test_process_group(scratch):
+    """The rank that torch_npu's process group is constructed with."""
+    daemon = scratch.daemon()
+    agent = torch_agent(scratch, daemon)
+    agent("make = torch['_ZN8c10d_npu16ProcessGroupHCCLC1ERKN3c1013intrusive_ptrIN4c10d5StoreENS1_6detail34intrusive_"
+          "target_default_null_typeIS4_EEEEiiNS2_INS0_7OptionsENS6_ISB_EEEE']\n"
+          "make(graph if 'graph' in globals() else None, None, 5, 8)\nmake(None, None, 1, 2)")
+    row = [r for r in daemon.json("ps", "--pid", str(agent.pid))["ranks"] if r["main"]][0]
+    equal((row["rank"], row["world_size"], row["rank_source"]), (5, 8, "process_group"), "rank")
+
+
+def test_tags_from_python(scratch):
+    """describe() as context manager, decorator, by hand and for a tensor; without the library, nothing."""
+    daemon = scratch.daemon()
+    agent = torch_agent(scratch, daemon)
+    agent(f"sys.path.insert(0, {os.path.dirname(program('python/libnpumem_tag.so'))!r})\n"
+          "from npumem_tag import describe, available\nout = available()")
+    time.sleep(0.5)  # a library that is loaded later is probed when its mapping is told
+    daemon.status()
+    agent("with describe('UserDefined@test@kvcache'):\n"
+          "    a = alloc(10 << 20)\n"
+          "    with describe('UserDefined@test@inner'):\n"
+          "        b = alloc(3 << 20)\n"
+          "    c = alloc(2048)\n"
+          "@describe('UserDefined@test@function')\n"
+          "def load():\n"
+          "    return alloc(2 << 20)\n"
+          "d = load()\n"
+          "tag = describe('UserDefined@test@hand').start()\n"
+          "e = alloc(1 << 20)\n"
+          "tag.stop()\n"
+          "f = alloc(6 << 20)\n"
+          "g = alloc(4 << 20)\n"
+          "describe('UserDefined@test@tensor', address(g))")
+    owners = owners_of(daemon, agent.pid)
+    wanted = agent("out = {'kvcache': size(a, c), 'inner': size(b), 'function': size(d), 'hand': size(e),"
+                   "'tensor': size(g)}")
+    check(wanted["kvcache"] > 10 << 20, "what the allocator says", wanted)
+    equal({k[17:]: v for k, v in owners.items() if k.startswith("UserDefined@test@")}, wanted, "tagged bytes")
+    row = [r for r in daemon.json("breakdown", "--pid", str(agent.pid))["ranks"] if r["main"]][0]
+    equal([o["inferred"] for o in row["owners"] if o["owner"].startswith("UserDefined@")], [False] * 5, "inferred")
+    agent("import importlib, os, npumem_tag\nos.environ['NPUMEM_TAG_LIBRARY'] = ''\n"
+          "npumem_tag._library = None\n"
+          "with npumem_tag.describe('UserDefined@test@none', 1): pass")
+
+
+TAGGED = r"""
+#include <dlfcn.h>
+#include <stdio.h>
+#include "npumem/tag.h"
+int main(void)
+{
+    char line[16];
+    void *acl = dlopen("libascendcl.so", RTLD_NOW), *p[4];
+    int (*set)(int) = (int (*)(int))dlsym(acl, "aclrtSetDevice");
+    int (*take)(void **, size_t, int) = (int (*)(void **, size_t, int))dlsym(acl, "aclrtMalloc");
+    if (set(0) || !fgets(line, sizeof(line), stdin))
+        return 1;
+    npumem_tag_begin("UserDefined@program@table");
+    if (take(&p[0], 64 << 20, 0))
+        return 1;
+    npumem_tag_end();
+    if (take(&p[1], 32 << 20, 0) || take(&p[2], 16 << 20, 0))
+        return 1;
+    npumem_tag_address(p[2], "UserDefined@program@late");
+    puts("held");
+    fflush(stdout);
+    return !fgets(line, sizeof(line), stdin);
+}
+"""
+
+
+def test_tags_from_c(scratch):
+    """The header alone in a program: no library, no daemon that it knows of."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if not compiler:
+        raise Skip("no C compiler")
+    with open(scratch.path("tagged.c"), "w") as f:
+        f.write(TAGGED)
+    subprocess.run([compiler, "-Wall", "-Wextra", "-Werror", "-O2", "-I", os.path.join(HERE, "../../include"), "-o",
+                    scratch.path("tagged"), scratch.path("tagged.c"), "-ldl"], check=True)
+    daemon = scratch.daemon()
+    p = subprocess.Popen([scratch.path("tagged")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                         env=scratch.environment("8.1"))
+    scratch.at_end(harness.stop_process, p)
+    daemon.wait_target(p.pid)
+    p.stdin.write("go\n")
+    p.stdin.flush()
+    equal(p.stdout.readline().strip(), "held", "the program")
+    owners = owners_of(daemon, p.pid, "physical")
+    # aclrtMalloc asks the driver for 32 bytes more
+    equal((owners.get("UserDefined@program@table"), owners.get("UserDefined@program@late")), (64 * MIB + 32, 16 * MIB + 32),
+          f"tagged bytes ({owners})")
 
 
 # --- moments ---
