@@ -222,6 +222,7 @@ NM_INLINE struct nm_atb_totals *nm_atb_get(struct pt_regs *ctx)
     a = bpf_map_lookup_elem(&atb_ops, &key);
     if (!a) {
         struct nm_atb_totals fresh = {};
+        bpf_probe_read_user(&fresh.table, sizeof(fresh.table), (const void *)key.operation);
         bpf_map_update_elem(&atb_ops, &key, &fresh, BPF_NOEXIST);
         a = bpf_map_lookup_elem(&atb_ops, &key);
     }

@@ -641,6 +641,7 @@ struct manager *manager_free(struct manager *m)
     m->phases = phase_table_free(m->phases);
     m->usage = usage_list_free(m->usage);
     m->cards = card_usage_free(m->cards);
+    m->atb_names = atb_names_free(m->atb_names);
     sd_event_source_disable_unref(m->checkpoint_timer);
     sd_event_source_disable_unref(m->sample_timer);
     sd_event_source_disable_unref(m->maintain_timer);

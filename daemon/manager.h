@@ -10,6 +10,7 @@
 #include <systemd/sd-event.h>
 
 #include "api.h"
+#include "atb_ops.h"
 #include "attach.h"
 #include "card_usage.h"
 #include "cleanup.h"
@@ -55,6 +56,7 @@ struct manager {
     struct api *api;
     struct usage_list *usage;
     struct card_usage *cards;
+    struct atb_names *atb_names;
     struct oom_log *oom;
     struct scans *scans;
     struct scan_wait *scan_waits; /* clients that wait for a scan (scan_feed.c) */

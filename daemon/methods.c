@@ -94,6 +94,13 @@ static const char *on_environment(void *userdata, uint32_t tgid, size_t *ret_byt
     return t->memory->environment.text;
 }
 
+static int on_atb(void *userdata, uint32_t tgid, int (*fn)(void *, const struct view_atb *),
+                  void *fn_userdata)
+{
+    struct manager *m = userdata;
+    return atb_ops_each(probe_set_atb_fd(m->probes), &m->atb_names, tgid, fn, fn_userdata);
+}
+
 static void context_init(struct manager *m, const struct filter *f, struct view_context *c)
 {
     const struct ring_stats *s = ring_stats(m->ring);
@@ -108,6 +115,7 @@ static void context_init(struct manager *m, const struct filter *f, struct view_
         .other_bytes_fn = on_other_bytes,
         .frames_fn = on_frames,
         .environment_fn = on_environment,
+        .atb_fn = on_atb,
         .userdata = m,
     };
     if (!f)
@@ -186,6 +194,7 @@ static int view_then(struct api_call *call, struct manager *m, const struct filt
     c.coverage_fn = NULL; /* these are of now */
     c.other_bytes_fn = NULL;
     c.environment_fn = NULL;
+    c.atb_fn = NULL;
     r = store_history(m->store, wall_ns, then, &c.moment.oldest_sample_ns,
                       &c.moment.newest_sample_ns);
     if (r == -ENOENT)

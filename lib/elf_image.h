@@ -104,6 +104,10 @@ int elf_image_symbols(const struct elf_image *e, const char *const names[], size
 /* A defined symbol of any type in .dynsym. Errors: -ENOENT. Cost: linear in .dynsym. */
 int elf_image_dynamic(const struct elf_image *e, const char *name, struct elf_symbol *ret);
 
+/* Name of a defined symbol of .dynsym that begins at vaddr, NULL none. Borrowed from the image.
+ * Cost: linear in .dynsym. */
+const char *elf_image_dynamic_at(const struct elf_image *e, uint64_t vaddr);
+
 /* Index of a symbol in .dynsym, defined or not: what relocations refer to. Errors: -ENOENT. */
 int elf_image_dynamic_index(const struct elf_image *e, const char *name, uint32_t *ret_index);
 

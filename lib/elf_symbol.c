@@ -59,6 +59,19 @@ int elf_image_dynamic(const struct elf_image *e, const char *name, struct elf_sy
     return r;
 }
 
+const char *elf_image_dynamic_at(const struct elf_image *e, uint64_t vaddr)
+{
+    for (uint64_t i = 1; i < e->dynsym.count; i++) {
+        Elf64_Sym s;
+        memcpy(&s, e->dynsym.data + i * sizeof(s), sizeof(s));
+        /* every string of a table ends inside it */
+        if (s.st_value == vaddr && symbol_defined(&s) && s.st_name < e->dynstr.count &&
+            e->dynstr.data[s.st_name])
+            return (const char *)e->dynstr.data + s.st_name;
+    }
+    return NULL;
+}
+
 int elf_image_dynamic_index(const struct elf_image *e, const char *name, uint32_t *ret_index)
 {
     Elf64_Sym s;

@@ -39,6 +39,12 @@ struct view_moment {
     const char *mark;                            /* its name, NULL none */
 };
 
+struct view_atb {
+    char operation[64]; /* class, "" not known */
+    uint64_t objects, setup_count, execute_count;
+    uint64_t workspace_max_bytes; /* largest that one Execute was given */
+};
+
 struct view_context {
     struct view_moment moment; /* zeroed: now */
     uint64_t wall_ns;          /* now, wall clock: time_ns of the document */
@@ -74,6 +80,11 @@ struct view_context {
      * known. *ret_source: "live" or "exec". May be NULL: not known. */
     const char *(*environment_fn)(void *userdata, uint32_t tgid, size_t *ret_bytes,
                                   const char **ret_source);
+    /* ATB operations of a process, by class: calls fn for each until it returns non-zero. May be
+     * NULL: not known. They label workspace that the process's own allocators hold; they take none.
+     */
+    int (*atb_fn)(void *userdata, uint32_t tgid, int (*fn)(void *, const struct view_atb *),
+                  void *fn_userdata);
     void *userdata;
 };
 

@@ -167,6 +167,32 @@ static void write_check(struct json *j, const char *level, uint64_t sum, int64_t
     json_end(j);
 }
 
+static int write_atb_one(void *userdata, const struct view_atb *a)
+{
+    struct json *j = userdata;
+
+    json_object(j);
+    json_kstr(j, "operation", a->operation[0] ? a->operation : NULL);
+    json_ku64(j, "objects", a->objects);
+    json_ku64(j, "setup_count", a->setup_count);
+    json_ku64(j, "execute_count", a->execute_count);
+    json_ku64(j, "workspace_max_bytes", a->workspace_max_bytes);
+    json_end(j);
+    return 0;
+}
+
+/* Labels, not owners: the workspace is in PTA_WORKSPACE, or wherever the caller took it from. */
+static int write_atb(const struct view_context *c, const struct view_row *row, struct json *j)
+{
+    int r = 0;
+
+    json_karray(j, "atb_operations");
+    if (row->main && row->alive && c->atb_fn)
+        r = c->atb_fn(c->userdata, row->facts.tgid, write_atb_one, j);
+    json_end(j);
+    return r;
+}
+
 static int write_rank(const struct ledger *l, const struct view_context *c,
                       const struct view_row *row, struct json *j)
 {
@@ -183,6 +209,8 @@ static int write_rank(const struct ledger *l, const struct view_context *c,
     json_end(j);
     write_gaps(c, row, j);
     write_pools(row, j);
+    if (r == 0)
+        r = write_atb(c, row, j);
     json_karray(j, "checks");
     write_check(j, level_name(LEVEL_PHYSICAL), o.physical_bytes, (int64_t)row->use.physical_bytes,
                 row->physical_known ? NULL : view_reason_late);

@@ -414,6 +414,11 @@ void view_row_write(const struct view_context *c, const struct view_row *row, st
     view_bytes_or_null(j, "allocated_bytes", has_pool, pools.allocated_bytes);
     view_bytes_or_null(j, "active_bytes", has_pool, pools.active_bytes);
     view_bytes_or_null(j, "before_attach_bytes", physical, (int64_t)row->use.before_attach_bytes);
+    bool driver = row->has_use && row->use.driver_bytes != UINT64_MAX;
+    view_bytes_or_null(j, "driver_bytes", driver, (int64_t)row->use.driver_bytes);
+    /* what the driver counts beyond (or, negative, short of) what is known: shown, never hidden */
+    view_bytes_or_null(j, "drift_bytes", driver && physical,
+                       (int64_t)(row->use.driver_bytes - row->use.physical_bytes));
     view_bytes_or_null(j, "peak_bytes", physical, (int64_t)row->use.peak_bytes);
     uint64_t peak_ns = physical ? view_wall_ns(c, row->use.peak_ns) : 0;
     view_int_or_null(j, "peak_time_ns", peak_ns != 0, (int64_t)peak_ns);

@@ -39,6 +39,43 @@ static void write_targets(const struct ledger *l, const struct view_context *c,
     json_end(j);
 }
 
+struct drift {
+    const struct process_facts *facts;
+    struct json *json;
+};
+
+static int write_drift_device(void *userdata, const struct ledger_device_use *use)
+{
+    struct drift *d = userdata;
+    struct json *j = d->json;
+
+    if (use->driver_bytes == UINT64_MAX)
+        return 0;
+    json_object(j);
+    json_ku64(j, "tgid", d->facts->tgid);
+    view_int_or_null(j, "rank", d->facts->rank >= 0, d->facts->rank);
+    json_ku64(j, "device", use->device);
+    json_ku64(j, "driver_bytes", use->driver_bytes);
+    json_ku64(j, "ledger_bytes", use->physical_bytes);
+    json_ki64(j, "drift_bytes", (int64_t)(use->driver_bytes - use->physical_bytes));
+    json_end(j);
+    return 0;
+}
+
+/* The ledger against the driver's newest figures, per process and device. */
+static void write_drift(const struct ledger *l, const struct view_context *c,
+                        const struct view_status_input *in, struct json *j)
+{
+    json_karray(j, "reconciliation");
+    for (size_t i = 0; i < in->target_count; i++) {
+        const struct ledger_process *p = ledger_find_process(l, in->targets[i].tgid);
+        struct drift d = {.facts = p ? &p->facts : NULL, .json = j};
+        if (p && p->alive && view_filter_process(c, &p->facts))
+            ledger_each_device(l, p->facts.tgid, write_drift_device, &d);
+    }
+    json_end(j);
+}
+
 /* attempted = received + lost once the ring is drained; the others are why a fact may be missing.
  */
 static void write_kernel_counters(const struct nm_cpu_counters *k, struct json *j)
@@ -98,6 +135,7 @@ int view_status(const struct ledger *l, const struct view_context *c,
     }
     json_end(j);
     write_targets(l, c, in, j);
+    write_drift(l, c, in, j);
     write_events(l, c, in, j);
     json_kobject(j, "store");
     known_or_null(j, "bytes", in->store_bytes);

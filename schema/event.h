@@ -227,6 +227,7 @@ struct nm_atb_key {
 struct nm_atb_totals {
     __u64 setup_count, execute_count;
     __u64 workspace_address, workspace_bytes, workspace_max_bytes;
+    __u64 table; /* of virtual functions: names the operation's class; 0 unreadable */
 };
 
 /* Per-CPU accounting: attempted = submitted + lost, exactly. */

@@ -283,6 +283,10 @@ HANDLER(do_atb)
     if (!objects)
         return thread_fail(t, op, "out of memory");
     uint64_t workspace = (uint64_t)bytes;
+    /* an object begins with the address behind the head of its class's table (Itanium C++ ABI) */
+    const char *table = acl_symbol(&t->process->acl, "_ZTVN3atb13OperationBaseE");
+    if (table)
+        objects->operation[0] = (uintptr_t)table + 16;
     objects->operation[2] = workspace; /* sim/cann/atb.cpp: what the operation asks for */
     int r = execute
                 ? ((int (*)(void *, const void *, void *, uint64_t, void *))symbol)(

@@ -174,7 +174,7 @@ def check_row(agent, events, rows, symbol, code, where):
             equal(hal_address(e, "flags"), flags_of(e, good[-1]), f"{where}: flag word")
     if symbol == "halMemAlloc":
         equal(e["physical_bytes"], t["requested"], f"{where}: physical_bytes")
-    others = [x for x in group if x is not e and x["kind"] not in ("device_set",)]
+    others = [x for x in group if x is not e and x["kind"] not in ("device_set", "scope_begin")]
     expected = [line for line in hal if line["symbol"] != symbol] if level != "ACL" or "POOL" in call_flags \
         else [line for line in hal if rows[line["symbol"]][1] != kind]
     equal(sorted(x.get("hal", x.get("api")) for x in others), sorted(line["symbol"] for line in expected),

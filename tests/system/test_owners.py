@@ -206,8 +206,12 @@ def test_r20_orphan(scratch):
     equal(row["title"], "VLLM::Worker", "title")
     run.go("orphaned")
     wait_for(lambda: not [r for r in run.rows() if r["tgid"] == truth["tgid"]], 20, "the orphan's end")
-    device = [d for d in run.daemon.json("breakdown")["devices"] if d["device"] == 0]
-    check(not device or device[0]["attributed_bytes"] == 0, "something is still held", device)
+    # by the store's last word it held what it held, and is gone
+    exits = run.daemon.sql("SELECT exit_seen, (SELECT sum(size_bytes) FROM live_block WHERE process_id=process.id AND "
+                           "level='physical') FROM process WHERE tgid=? AND exit_wall_ns IS NOT NULL", truth["tgid"])
+    equal(len(exits), 1, "exits in the store")
+    equal(exits[0][0], 1, "the exit was seen")
+    near(exits[0][1], 20 * GIB, "what it held at its end")
 
 
 # --- owners ---
@@ -301,6 +305,26 @@ def test_communicators(scratch):
     row = run.row(tgid, "breakdown")
     equal(owner_bytes(row, "physical", "CANN@HCCL@world"), 0, "world after its end")
     equal(len(row["communicators"]), 1, "communicators left")
+
+
+def test_atb_operations(scratch):
+    """ATB operations by class, with the largest workspace that one was given: labels, not memory."""
+    run = Run(scratch, "devices 1 16GiB\nrank 0 device=0\n  malloc ws 20MiB\n  atb setup 20MiB\n"
+                       "  atb execute 20MiB block=ws\n  atb execute 12MiB block=ws\n  checkpoint up\nend\n")
+    row = run.row(run.reach("up")["tgid"], "breakdown")
+    got = [(a["operation"], a["setup_count"], a["execute_count"], a["workspace_max_bytes"]) for a in row["atb_operations"]]
+    equal(got, [("OperationBase", 1, 2, 20 * MIB)], "operations")
+    equal([o for o in row["owners"] if o["owner"].startswith("ATB")], [], "memory of ATB's own")
+
+
+def test_drift_is_shown(scratch):
+    """The ledger against the driver's own account, per process and device."""
+    run = Run(scratch, MOMENTS)
+    tgid = run.reach("low")["tgid"]
+    rows = wait_for(lambda: [r for r in run.daemon.status()["reconciliation"] if r["tgid"] == tgid], 10, "a figure")
+    equal([(r["device"], r["drift_bytes"], r["ledger_bytes"] - r["driver_bytes"]) for r in rows], [(0, 0, 0)], "drift")
+    equal(rows[0]["driver_bytes"], sum(harness.process_used(scratch, tgid).values()), "the driver's figure")
+    equal(run.row(tgid)["drift_bytes"], 0, "drift of the row")
 
 
 def torch_agent(scratch, daemon):
