@@ -353,8 +353,8 @@ def rule_return_attach_is_guarded():
 def rule_event_abi():
     """sizes and offsets of the records between kernel and user space, from the built programs' BTF"""
     expected = {"nm_event": 96, "nm_call": 64, "nm_block": 64, "nm_pool_key": 8, "nm_pool_totals": 80,
-                "nm_small_key": 24, "nm_small_totals": 48, "nm_atb_key": 16, "nm_atb_totals": 40,
-                "nm_cpu_counters": 40, "nm_stack": 64}
+                "nm_small_key": 24, "nm_small_totals": 48, "nm_atb_key": 16, "nm_atb_totals": 48,
+                "nm_cpu_counters": 40, "nm_stack": 64, "nm_scope": 64}
     bad = []
     with tempfile.TemporaryDirectory() as d:
         main = os.path.join(d, "abi.c")
@@ -375,8 +375,8 @@ def rule_event_abi():
     for name, size in expected.items():
         if int(sizes[name]) != size:
             bad.append(f"struct {name} is {sizes[name]} bytes, not {size}: raise NM_EVENT_ABI and this test")
-    if sizes["time"] != "0" or sizes["abi"] != "2":
-        bad.append("nm_event begins with time_ns and NM_EVENT_ABI is 2")
+    if sizes["time"] != "0" or sizes["abi"] != "3":
+        bad.append("nm_event begins with time_ns and NM_EVENT_ABI is 3")
     btf = subprocess.run(["bpftool", "btf", "dump", "file", os.path.join(BUILD, "bpf/probe.bpf.o")],
                          capture_output=True, text=True,
                          env={**os.environ, "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/sbin"}
