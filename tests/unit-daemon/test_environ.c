@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,6 +33,7 @@ static pid_t child_start(void (*fn)(void))
     pid_t tgid = fork();
     assert_true(tgid >= 0);
     if (tgid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* also when an assertion ends the test */
         fn();
         if (write(ready[1], "x", 1) != 1)
             _exit(1);
@@ -145,6 +147,7 @@ static void test_a_wild_pointer_falls_back_to_exec(void **state)
     pid_t tgid = fork();
     if (tgid == 0) { /* so that WORLD_SIZE is in the environment given at exec */
         char number[16];
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         snprintf(number, sizeof(number), "%d", ready[1]);
         execl("/proc/self/exe", "test_daemon_environ", "wild", number, (char *)NULL);
         _exit(127);
