@@ -345,8 +345,8 @@ int scan_child(int argc, char **argv)
 
     if (argc != 4)
         return 2;
-    /* the reader of a hostile image: never in the way of anybody, and dead when it does not end */
-    setpriority(PRIO_PROCESS, 0, 19);
+    /* the reader of a hostile image: behind everybody else, and dead when it does not end */
+    setpriority(PRIO_PROCESS, 0, SCAN_NICE);
     setrlimit(RLIMIT_CPU, &processor);
     setrlimit(RLIMIT_CORE, &core);
     options.start_ticks = strtoull(argv[1], NULL, 10);

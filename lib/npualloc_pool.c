@@ -275,11 +275,11 @@ static bool stats_fit(const unsigned char *bytes, struct npualloc_device *ret)
     return true;
 }
 
-static int device_take(struct npualloc_walk *w, uint64_t object, struct npualloc_device *device)
+static int device_take(struct npualloc_walk *w, uint64_t object, unsigned words,
+                       struct npualloc_device *device)
 {
     unsigned char bytes[8 * DEVICE_WORDS];
-    unsigned words = DEVICE_WORDS;
-    int pools = pools_in(w, object, DEVICE_WORDS);
+    int pools = pools_in(w, object, words);
 
     if (pools <= 0)
         return pools;
@@ -321,28 +321,40 @@ static bool vector_fits(struct npualloc_walk *w, const unsigned char *words, uns
     return false;
 }
 
+/* Words of one device's allocator: at most up to the next one, since they may lie side by side. */
+static unsigned words_of(const uint64_t *objects, unsigned count, unsigned i)
+{
+    uint64_t words = DEVICE_WORDS;
+
+    for (unsigned other = 0; other < count; other++)
+        if (objects[other] > objects[i] && (objects[other] - objects[i]) / 8 < words)
+            words = (objects[other] - objects[i]) / 8;
+    return (unsigned)words;
+}
+
+static int devices_take(struct npualloc_walk *w, uint64_t vector, unsigned count)
+{
+    uint64_t objects[NPUALLOC_DEVICES_MAX];
+    int found = 0, r = image_read(w->image, vector, objects, count * sizeof(objects[0]));
+
+    for (unsigned i = 0; r >= 0 && i < count; i++) {
+        struct npualloc_device *device = device_of(w->out, (uint8_t)i);
+        if (!device || !image_pointer(objects[i]))
+            continue;
+        r = device_take(w, objects[i], words_of(objects, count, i), device);
+        found += r;
+    }
+    return r < 0 ? r : found;
+}
+
 int npualloc_take_pools(struct npualloc_walk *w)
 {
     unsigned char bytes[8 * 64];
-    unsigned count = 0;
-    int found = 0, r = image_read(w->image, w->allocator, bytes, sizeof(bytes));
+    unsigned count;
+    int r = image_read(w->image, w->allocator, bytes, sizeof(bytes));
 
-    for (unsigned word = 1; r == 0 && word + 3 <= sizeof(bytes) / 8 && !count; word++) {
-        if (!vector_fits(w, bytes + 8 * word, &count)) {
-            count = 0;
-            continue;
-        }
-        for (unsigned i = 0; i < count; i++) {
-            struct npualloc_device *device = device_of(w->out, (uint8_t)i);
-            uint64_t object;
-            if (image_u64(w->image, image_word(bytes, 8 * word) + 8 * i, &object) < 0 || !device ||
-                !image_pointer(object))
-                continue;
-            r = device_take(w, object, device);
-            if (r < 0)
-                return r;
-            found += r;
-        }
-    }
-    return r < 0 ? r : found;
+    for (unsigned word = 1; r == 0 && word + 3 <= sizeof(bytes) / 8; word++)
+        if (vector_fits(w, bytes + 8 * word, &count))
+            return devices_take(w, image_word(bytes, 8 * word), count);
+    return r;
 }

@@ -37,6 +37,8 @@ struct walk {
     uint8_t depth_max;
     int error;    /* -ENOMEM, or what ended reading */
     bool is_full; /* a bound was reached */
+    uint64_t
+        torn; /* parts of roots and module trees that could not be read: they change just now */
 };
 
 struct walk_seen {

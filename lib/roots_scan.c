@@ -13,6 +13,7 @@
 
 #define TABLE_ATTEMPTS 5u
 #define INTERPRETER_ATTEMPTS 3u
+#define NAMES_ATTEMPTS 3u
 #define CHUNK_SHIFT 10
 #define FINISH_NS 500000000ull /* for the tensors that were found, when the time is over */
 
@@ -255,6 +256,38 @@ static void names_find(struct walk *w)
         names_reason(w, "there are more objects than one scan looks at");
 }
 
+/* Forgets what a walk found, to walk again. */
+static void walk_again(struct walk *w)
+{
+    struct scan_summary *s = &w->result->s;
+
+    map_clear(&w->visited);
+    map_clear(&w->names);
+    pyobj_done(&w->py);
+    s->node_count = s->tensor_count = s->string_bytes = s->owner_count = 0;
+    s->objects = s->skipped = 0;
+    s->framework[0] = s->root[0] = s->names_reason[0] = '\0';
+    w->torn = 0;
+    image_forget(w->input->image);
+}
+
+/* Names, anew as long as parts of the roots change under the walk. */
+static void names_settle(struct walk *w)
+{
+    struct scan_summary *s = &w->result->s;
+
+    for (unsigned attempt = 1;; attempt++) {
+        names_find(w);
+        if (!w->torn || w->error || attempt == NAMES_ATTEMPTS)
+            break;
+        walk_again(w);
+    }
+    if (w->torn) {
+        s->is_cut = true;
+        names_reason(w, "parts of the model change while they are read");
+    }
+}
+
 static void walk_done(struct walk *w)
 {
     if (w->py.layout)
@@ -279,7 +312,7 @@ int scan_process(const struct scan_input *input, struct scan_result **ret)
         snprintf(result->s.blocks_reason, sizeof(result->s.blocks_reason),
                  "torch_npu's allocator was not found");
     blocks_read(&w);
-    names_find(&w);
+    names_settle(&w);
     /* what was found until then is still looked at */
     image_extend(input->image, FINISH_NS);
     tensors_finish(&w);

@@ -50,13 +50,16 @@ static void root_take(struct walk *w, const char *framework, const char *from, c
     for (size_t i = 0; i < roots_count(w->input->table) && !w->error; i++) {
         const struct roots_row *row = roots_row(w->input->table, i);
         uint64_t part;
+        int r;
         if (row->kind != ROOTS_PATH || strcmp(row->framework, framework) != 0)
             continue;
         if (strcmp(row->subject, "*") == 0)
             walk_from(w, object, root, walk_owner(w, row->object), DEPTH_ROOT);
-        else if (path_follow(w, object, row->subject, &part) == 0)
+        else if ((r = path_follow(w, object, row->subject, &part)) == 0)
             walk_from(w, part, walk_node(w, root, SCAN_ATTRIBUTE, row->subject, 0),
                       walk_owner(w, row->object), DEPTH_ROOT);
+        else
+            w->torn += r != -ENOENT;
     }
 }
 

@@ -219,6 +219,7 @@ static bool value_take(struct walk *w, const struct walk_item *from, struct walk
 
     if (pyobj_type(&w->py, value, &type) < 0) {
         w->result->s.skipped++;
+        w->torn += role != SCAN_OTHER;
         return false;
     }
     if (!is_followed(type))
@@ -269,24 +270,35 @@ static void expand_dict(struct walk *w, const struct walk_item *item, uint64_t d
     struct pyobj_pairs pairs;
     uint64_t key, value, seen = 0, useful = 0;
 
+    /* a part of a module tree */
+    bool is_tree = kind == SCAN_ATTRIBUTE && w->result->nodes[item->node].is_module;
     if (pyobj_dict_pairs(&w->py, dict, &pairs) < 0) {
         w->result->s.skipped++;
+        w->torn += is_tree;
         return;
     }
-    while (!w->error && pyobj_next(&w->py, &pairs, &key, &value) > 0) {
+    int r;
+    while ((r = w->error ? 0 : pyobj_next(&w->py, &pairs, &key, &value)) > 0) {
         const struct pyobj_type *type;
         char name[PYOBJ_NAME_MAX];
         if (seen++ == LOOK_ITEMS && !useful)
             return;
-        if (pyobj_type(&w->py, value, &type) < 0 || !is_followed(type))
+        if (pyobj_type(&w->py, value, &type) < 0) {
+            w->torn += is_tree;
+            continue;
+        }
+        if (!is_followed(type))
             continue;
         useful++;
         if (map_find(&w->visited, value, 0))
             continue;
-        if (pyobj_key_text(&w->py, key, name, sizeof(name)) < 0)
+        if (pyobj_key_text(&w->py, key, name, sizeof(name)) < 0) {
+            w->torn += is_tree;
             continue;
+        }
         value_take(w, item, q, value, kind, name, 0, role);
     }
+    w->torn += r < 0 && is_tree;
 }
 
 static size_t name_in(const char *name, const char *const *names, size_t count)
@@ -331,9 +343,10 @@ static void expand_instance(struct walk *w, const struct walk_item *item,
 {
     struct pyobj_pairs pairs;
     uint64_t key, value;
+    int r = pyobj_attribute_pairs(&w->py, item->object, type, &pairs);
 
-    if (pyobj_attribute_pairs(&w->py, item->object, type, &pairs) == 0)
-        while (!w->error && pyobj_next(&w->py, &pairs, &key, &value) > 0) {
+    if (r == 0)
+        while ((r = w->error ? 0 : pyobj_next(&w->py, &pairs, &key, &value)) > 0) {
             const struct pyobj_type *t;
             char name[PYOBJ_NAME_MAX];
             if (pyobj_type(&w->py, value, &t) < 0 || !is_followed(t) ||
@@ -344,6 +357,10 @@ static void expand_instance(struct walk *w, const struct walk_item *item,
             else if (!walk_pruned(w, name))
                 value_take(w, item, q, value, SCAN_ATTRIBUTE, name, 0, item->role);
         }
+    if (r < 0 && r != -ENODATA) {
+        w->result->s.skipped++;
+        w->torn += type->is_nn_module || w->result->nodes[item->node].kind == SCAN_ROOT;
+    }
     if (type->has_slots) {
         struct slot_context c = {w, item, q};
         pyobj_slots(&w->py, item->object, type, on_slot, &c);
@@ -379,8 +396,13 @@ void walk_from(struct walk *w, uint64_t object, uint32_t node, uint16_t owner, u
     struct walk_item first = {.object = object, .node = node, .owner = owner};
     const struct pyobj_type *type;
 
-    if (node == SCAN_NONE || pyobj_type(&w->py, object, &type) < 0 || !is_followed(type) ||
-        !visit(w, object))
+    if (node == SCAN_NONE)
+        return;
+    if (pyobj_type(&w->py, object, &type) < 0) {
+        w->torn++;
+        return;
+    }
+    if (!is_followed(type) || !visit(w, object))
         return;
     if (type->is_tensor) {
         tensor_add(w, &first, object, node, SCAN_OTHER);
