@@ -190,7 +190,7 @@ static size_t warm_up_end(const struct floors *f)
 int trend_find(const struct trend_point *points, size_t count, struct trend *ret)
 {
     _cleanup_free_ struct trend_point *p = malloc((count ? count : 1) * sizeof(*p));
-    struct floors f;
+    struct floors f = {.count = 0};
     double noise;
 
     *ret = (struct trend){.shape = TREND_TOO_SHORT};
