@@ -18,6 +18,10 @@ def fill(kept):
 
 def main():
     torch.npu.set_device(0)
+    # torch_npu's queue thread starts with the first operator and sets the device for itself. A process that
+    # ends while it does so aborts, with a daemon or without: let it be up first.
+    torch.zeros(16, device="npu").add_(1)
+    torch.npu.synchronize()
     # A cached segment that is free: the allocator gives it back and tries again before it raises.
     spare = torch.empty(40 * MIB, dtype=torch.uint8, device="npu")
     del spare
