@@ -64,6 +64,7 @@ struct pyobj {
     struct image *image; /* borrowed */
     const struct pyobj_layout *layout;
     struct map types;
+    uint64_t torn_threads; /* whose frames could not be followed to the end */
 };
 
 /* NULL: this minor version of CPython 3 is not known. */

@@ -128,8 +128,10 @@ int pyobj_each_frame(struct pyobj *p, uint64_t interpreter,
     r = image_u64(p->image, interpreter + l->threads, &thread);
     for (uint32_t n = 0; r == 0 && image_pointer(thread) && n < PYOBJ_THREADS_MAX; n++) {
         r = thread_frames(p, l, thread, n, fn, userdata);
-        if (r == -EFAULT || r == -EBADMSG)
+        if (r == -EFAULT || r == -EBADMSG) {
+            p->torn_threads++;
             r = 0; /* a frame that went meanwhile ends its thread only */
+        }
         if (r == 0)
             r = image_u64(p->image, thread + l->next, &thread);
     }

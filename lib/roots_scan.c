@@ -278,6 +278,9 @@ static void names_settle(struct walk *w)
 
     for (unsigned attempt = 1;; attempt++) {
         names_find(w);
+        /* a root may be in the part of a thread's frames that was not seen */
+        if (!s->framework[0])
+            w->torn += w->py.torn_threads;
         if (!w->torn || w->error || attempt == NAMES_ATTEMPTS)
             break;
         walk_again(w);

@@ -96,6 +96,23 @@ static int intern(struct walk *w, const char *name, uint32_t *ret)
     return 0;
 }
 
+/* Name of an attribute. The strings are shared by all instances of a class and live as long as it
+ * does, so each is read once. */
+static int attribute_name(struct walk *w, uint64_t key, char *buffer, size_t size)
+{
+    uint32_t number = map_find(&w->names, key, 1), text;
+    int r;
+
+    if (number) {
+        const struct walk_seen *seen = map_at(&w->names, number);
+        return snprintf(buffer, size, "%s", w->result->strings + seen->value);
+    }
+    r = pyobj_str(&w->py, key, buffer, size);
+    if (r > 0 && intern(w, buffer, &text) == 0 && map_add(&w->names, key, 1, &number) == 0)
+        ((struct walk_seen *)map_at(&w->names, number))->value = text;
+    return r;
+}
+
 uint32_t walk_node(struct walk *w, uint32_t parent, enum scan_node_kind kind, const char *name,
                    uint32_t index)
 {
@@ -350,7 +367,7 @@ static void expand_instance(struct walk *w, const struct walk_item *item,
             const struct pyobj_type *t;
             char name[PYOBJ_NAME_MAX];
             if (pyobj_type(&w->py, value, &t) < 0 || !is_followed(t) ||
-                pyobj_str(&w->py, key, name, sizeof(name)) <= 0)
+                attribute_name(w, key, name, sizeof(name)) <= 0)
                 continue;
             if (type->is_nn_module)
                 module_attribute(w, item, name, value);

@@ -195,15 +195,15 @@ def check_large(checks, tools, node, keep):
     with Scratch(keep) as scratch:
         process = start_program(node, scratch, "large.py")
         try:
-            best = min((tools.scan(process.pid) for _ in range(3)),
-                       key=lambda one: one[0]["scan"]["duration_ns"])
-            document = best[0]
+            document = min((tools.scan(process.pid)[0] for _ in range(3)),
+                           key=lambda one: one["scan"]["duration_ns"])
             checks.equal(f"{name}: parameters named", len(states(document)), LARGE_PARAMETERS)
             checks.equal(f"{name}: blocks", document["allocators"][0]["allocated_blocks"],
                          LARGE_PARAMETERS)
-            seconds = document["scan"]["duration_ns"] / 1e9
-            checks.true(f"{name}: within {LARGE_SECONDS} s ({seconds:.2f} s)", seconds <= LARGE_SECONDS,
-                        f"{seconds} s")
+            # its own time: what else runs on this host is not the scan's
+            seconds, wall = (document["scan"][what] / 1e9 for what in ("cpu_ns", "duration_ns"))
+            checks.true(f"{name}: within {LARGE_SECONDS} s ({seconds:.2f} s, {wall:.2f} s on the wall)",
+                        seconds <= LARGE_SECONDS, f"{seconds} s")
         finally:
             process.kill()
             process.wait()
