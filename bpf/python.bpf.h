@@ -31,7 +31,7 @@
 #define NM_PY_RETRY_NS 100000000ull   /* a thread without a state is looked for again after this */
 #define NM_PY_RESEND_NS 1000000000ull /* frames still without a name are sent again after this */
 #define NM_PY_SEND_WINDOW_NS 10000000ull
-#define NM_PY_SEND_MAX 64 /* stacks that one thread sends within a window: at most 7 MB/s */
+#define NM_PY_SEND_MAX 64 /* stacks that one thread sends within a window: at most 14 MB/s */
 
 /* Set by the daemon before load: 0 where the kernel refuses the walk. */
 const volatile __u32 nm_py_enabled = 1;
@@ -87,16 +87,22 @@ struct nm_py_cached {
     u32 verdict;
 };
 
+/* A frame whose code object means something. */
+struct nm_py_marked {
+    u64 code, name;
+    u32 id; /* of the class or detail, 0 none */
+    u32 at; /* in frames */
+};
+
 /* What a walk has found so far. It is kept in the map, where the verifier forgets its values: else
  * it would follow every combination of them through every step of the loop. */
 struct nm_py_found {
-    u64 hash;
+    struct nm_py_marked phase, detail;
+    struct nm_py_marked inner; /* the innermost detail so far */
     u32 count;
-    u32 class_, detail, tier;
-    u32 inner_detail;    /* of frames inside the next class */
+    u32 tier;
     u32 unnamed;         /* frames without a verdict */
     u32 unnamed_outside; /* of them outside the class */
-    u32 zero;
 };
 
 /* What is kept of a thread. The window is scratch: a thread is in one program at a time. */
@@ -115,8 +121,8 @@ struct nm_py_state {
     u64 window_bytes;
     struct nm_py_found found;
     struct nm_py_cached cache[NM_PY_CACHE];
-    struct nm_event event; /* an NM_EVENT_STACK under construction, and its code objects */
-    u64 codes[NM_STACK_FRAMES + 1];
+    struct nm_event event; /* an NM_EVENT_STACK under construction, and its frames */
+    struct nm_stack_frame frames[NM_STACK_FRAMES + 1];
     u8 window[NM_PY_WINDOW + 256];
 };
 
@@ -310,24 +316,21 @@ NM_INLINE u64 nm_py_first_frame(struct nm_py_state *st, u64 pid_tgid, u32 start_
 }
 
 /*
- * Where the bytes of a frame are in st->window: in the page that is there, in the page below the
- * frame's end if its neighbour was in the window (or it is the first), or alone. Negative: not
+ * Fetches the bytes of a frame: with the page below its end if the frame's neighbour was in the
+ * window (or it is the first), or alone. Returns where they are in st->window; negative: not
  * readable.
  */
-static __noinline int nm_py_frame_at(struct nm_py_state *st, u64 frame, u32 is_first)
+static __noinline int nm_py_fetch(struct nm_py_state *st, u64 frame, u32 is_first)
 {
-    u64 at = frame - st->window_at, begin, bytes;
+    u64 at, begin;
 
-    if (at <= NM_PY_PAGE && at + NM_PY_HEAD <= st->window_bytes)
-        return at;
     if ((st->process.layout.flags & NM_PY_STACKED) &&
         (is_first || st->window_at - frame <= NM_PY_PAGE)) {
         at = frame & (NM_PY_PAGE - 1);
         begin = frame - at;
-        bytes = at + NM_PY_HEAD;
-        if (bpf_probe_read_user(st->window, bytes, (const void *)begin) == 0) {
+        if (bpf_probe_read_user(st->window, at + NM_PY_HEAD, (const void *)begin) == 0) {
             st->window_at = begin;
-            st->window_bytes = bytes;
+            st->window_bytes = at + NM_PY_HEAD;
             return at;
         }
         st->window_bytes = 0;
@@ -337,54 +340,66 @@ static __noinline int nm_py_frame_at(struct nm_py_state *st, u64 frame, u32 is_f
     return NM_PY_ALONE;
 }
 
-/* What a code object means; 0 not told yet. */
-static __noinline u32 nm_py_verdict(struct nm_py_state *st, u64 code, u32 tgid)
+/*
+ * Takes a frame that may mean something. The outermost frame of the strongest tier is the class;
+ * the innermost detail inside it, the detail.
+ */
+static __noinline int nm_py_take(struct nm_py_state *st, u64 code, struct nm_py_cached *c, u32 at)
 {
-    struct nm_py_cached *c = &st->cache[((code >> 5) ^ (code >> 12)) & (NM_PY_CACHE - 1)];
-    u32 verdict;
-    u64 name;
+    struct nm_py_found *w = &st->found;
+    u32 verdict, tier;
 
+    if (!c)
+        return 0;
     if (c->code != code || c->generation != st->generation) {
-        struct nm_py_code_key key = {.code = code, .tgid = tgid};
+        struct nm_py_code_key key = {.code = code, .tgid = st->pid_tgid >> 32};
         struct nm_py_code *known = bpf_map_lookup_elem(&py_codes, &key);
-        if (!known)
+        if (!known) {
+            w->unnamed++;
+            w->unnamed_outside++;
+            if (at < NM_STACK_FRAMES) /* it may be gone when the daemon looks */
+                st->frames[at].name = nm_py_pointer(code + st->process.layout.code_name);
             return 0;
+        }
         c->code = code;
         c->name = known->name;
         c->verdict = known->verdict;
         c->generation = st->generation;
     }
     verdict = c->verdict;
-    if (!(verdict & 0xffff))
-        return verdict;
-    /* A phase is believed only while the code object has the name that it was told by. */
-    name = nm_py_pointer(code + st->process.layout.code_name);
-    if (name != c->name) {
-        c->code = 0;
-        return 0;
+    tier = NM_PY_VERDICT_TIER(verdict);
+    if (!w->inner.id && NM_PHASE_DETAIL(verdict)) {
+        w->inner.id = NM_PHASE_DETAIL(verdict);
+        w->inner.code = code;
+        w->inner.name = c->name;
+        w->inner.at = at;
     }
-    return verdict;
-}
-
-/* The outermost frame of the strongest tier is the class; the innermost detail inside it, the
- * detail. */
-NM_INLINE void nm_py_take(struct nm_py_found *w, u32 verdict)
-{
-    u32 tier = NM_PY_VERDICT_TIER(verdict);
-
-    if (!verdict) {
-        w->unnamed++;
-        w->unnamed_outside++;
-        return;
-    }
-    if (!w->inner_detail)
-        w->inner_detail = NM_PHASE_DETAIL(verdict);
     if (tier && tier <= w->tier) {
-        w->class_ = NM_PHASE_CLASS(verdict);
-        w->detail = w->inner_detail;
+        w->phase.id = NM_PHASE_CLASS(verdict);
+        w->phase.code = code;
+        w->phase.name = c->name;
+        w->phase.at = at;
+        w->detail = w->inner;
         w->tier = tier;
         w->unnamed_outside = 0;
     }
+    return 0;
+}
+
+/* A code object is believed only while it has the name that it was told by. */
+NM_INLINE int nm_py_is_believed(struct nm_py_state *st, const struct nm_py_marked *m)
+{
+    u32 at = m->at;
+    u64 name;
+
+    if (!m->id)
+        return 1;
+    name = nm_py_pointer(m->code + st->process.layout.code_name);
+    if (name == m->name)
+        return 1;
+    if (at < NM_STACK_FRAMES) /* it is another stack, though the addresses are the same */
+        st->frames[at].name = name;
+    return 0;
 }
 
 /* Sends the frames of a stack once. Returns its id, 0 if they were not sent. */
@@ -421,8 +436,8 @@ static __noinline u32 nm_py_send(struct nm_py_state *st, u64 hash, u32 count, u3
     st->event.stack.hash = hash;
     st->event.stack.stack = key.stack;
     st->event.stack.count = count;
-    bytes = sizeof(st->event) + count * sizeof(u64);
-    if (bytes > sizeof(st->event) + sizeof(st->codes))
+    bytes = sizeof(st->event) + count * sizeof(st->frames[0]);
+    if (bytes > sizeof(st->event) + sizeof(st->frames))
         return 0;
     /* nothing is named until the daemon has looked */
     if (bpf_ringbuf_output(&ring, &st->event, bytes, is_unnamed ? BPF_RB_FORCE_WAKEUP : 0)) {
@@ -436,13 +451,15 @@ static __noinline u32 nm_py_send(struct nm_py_state *st, u64 hash, u32 count, u3
 
 /* One frame more. Returns the frame that called it, 0 at the root; ~0 where the chain cannot be
  * followed. */
-static __noinline u64 nm_py_step(struct nm_py_state *st, u64 frame, u32 is_first)
+NM_INLINE u64 nm_py_step(struct nm_py_state *st, u64 frame, u32 is_first)
 {
-    struct nm_py_found *w = &st->found;
-    u32 offset, at = nm_py_frame_at(st, frame, is_first);
-    u64 code, previous;
+    struct nm_py_cached *c;
+    u64 code, previous, at = frame - st->window_at;
     const u8 *bytes;
+    u32 offset;
 
+    if (at > NM_PY_PAGE || at + NM_PY_HEAD > st->window_bytes)
+        at = nm_py_fetch(st, frame, is_first);
     if (at > NM_PY_WINDOW - NM_PY_HEAD)
         return ~0ull;
     bytes = st->window + at;
@@ -453,15 +470,22 @@ static __noinline u64 nm_py_step(struct nm_py_state *st, u64 frame, u32 is_first
         return previous;
     offset = st->process.layout.frame_code & 0x7f;
     code = *(const u64 *)(bytes + offset) & ~7ull; /* 3.14 tags references in the low bits */
-    at = w->count;
-    if (at >= NM_STACK_FRAMES)
+    offset = st->found.count;
+    if (offset >= NM_STACK_FRAMES)
         return ~0ull;
-    st->codes[at] = code;
-    w->count = at + 1;
-    w->hash = (w->hash ^ code) * 0x9e3779b97f4a7c15ull;
-    w->hash ^= w->hash >> 29;
-    nm_py_take(w, nm_py_verdict(st, code, st->pid_tgid >> 32));
+    st->frames[offset].code = code;
+    st->frames[offset].name = 0;
+    st->found.count = offset + 1;
+    c = &st->cache[((code >> 5) ^ (code >> 12)) & (NM_PY_CACHE - 1)];
+    if (c->code != code || c->generation != st->generation || (c->verdict & 0xffff))
+        nm_py_take(st, code, c, offset);
     return previous;
+}
+
+/* Not inlined where the verifier must follow each step. */
+static __noinline u64 nm_py_step_apart(struct nm_py_state *st, u64 frame, u32 is_first)
+{
+    return nm_py_step(st, frame, is_first);
 }
 
 struct nm_py_chain {
@@ -473,6 +497,32 @@ static long nm_py_loop(u32 i, struct nm_py_chain *chain)
 {
     chain->frame = nm_py_step(chain->st, chain->frame, i == 0);
     return !chain->frame || chain->frame == ~0ull;
+}
+
+static long nm_py_hash_step(u32 i, struct nm_py_state **st)
+{
+    u64 hash;
+
+    if (i >= NM_STACK_FRAMES)
+        return 1;
+    hash = ((*st)->event.stack.hash ^ (*st)->frames[i].code) * 0x9e3779b97f4a7c15ull;
+    hash = (hash ^ hash >> 29 ^ (*st)->frames[i].name) * 0x9e3779b97f4a7c15ull;
+    (*st)->event.stack.hash = hash ^ hash >> 31;
+    return 0;
+}
+
+NM_INLINE u64 nm_py_hash(struct nm_py_state *st)
+{
+    u32 count = st->found.count;
+
+    st->event.stack.hash = 0;
+    if (nm_has_loop) {
+        bpf_loop(count, nm_py_hash_step, &st, 0);
+    } else {
+        for (u32 i = 0; i < NM_PY_STEPS_UNROLLED && i < count; i++)
+            nm_py_hash_step(i, &st);
+    }
+    return st->event.stack.hash;
 }
 
 /* Walks the chain from `frame`. Returns phase | stack << 32. */
@@ -493,21 +543,25 @@ static __noinline u64 nm_py_walk(struct nm_py_state *st, u64 frame, u32 want_sta
         frame = chain.frame;
     } else {
         for (int i = 0; i < NM_PY_STEPS_UNROLLED; i++) {
-            frame = nm_py_step(st, frame, i == 0);
+            frame = nm_py_step_apart(st, frame, i == 0);
             if (!frame || frame == ~0ull)
                 break;
         }
     }
     if (!w->count)
         return 0;
+    if (!(nm_py_is_believed(st, &w->phase) & nm_py_is_believed(st, &w->detail))) {
+        w->phase.id = w->detail.id = 0;
+        w->unnamed = 1;
+    }
     st->event.stack.flags = frame ? NM_STACK_CUT : 0;
-    phase = w->class_ | w->detail << 8;
-    if (w->class_ && (frame || w->unnamed_outside))
+    phase = w->phase.id | w->detail.id << 8;
+    if (w->phase.id && (frame || w->unnamed_outside))
         phase |= NM_PHASE_INFERRED;
     if (w->unnamed)
         phase |= NM_PHASE_UNNAMED;
     if (w->unnamed || want_stack)
-        stack = nm_py_send(st, w->hash, w->count, w->unnamed);
+        stack = nm_py_send(st, nm_py_hash(st), w->count, w->unnamed);
     return phase | (u64)stack << 32;
 }
 

@@ -23,6 +23,7 @@
 #define MAPS_BYTES_MAX (64u << 20)
 #define STATUS_BYTES_MAX (64u << 10)
 #define PHASES_BYTES_MAX (1u << 20)
+#define BLOCKS_BATCH 8192
 #define CHECK_TURNS 5 /* seconds between two looks at all code objects */
 
 int python_new(struct probe_set *set, const struct phase_table *phases, struct python **ret)
@@ -37,6 +38,7 @@ int python_new(struct probe_set *set, const struct phase_table *phases, struct p
     p->threads_fd = probe_set_map_fd(set, "py_threads");
     p->codes_fd = probe_set_map_fd(set, "py_codes");
     p->stacks_fd = probe_set_map_fd(set, "py_stacks");
+    p->blocks_fd = probe_set_map_fd(set, "py_blocks");
     *ret = p;
     return 0;
 }
@@ -220,6 +222,25 @@ static void dead_limit(struct python *p)
     }
 }
 
+/* Makes room in the kernel's table of small blocks. Cost: about 10 ms. */
+static void blocks_forget(const struct python *p, uint32_t tgid)
+{
+    _cleanup_free_ struct nm_py_block_key *keys = calloc(BLOCKS_BATCH, sizeof(*keys));
+    _cleanup_free_ uint32_t *values = calloc(BLOCKS_BATCH, sizeof(*values));
+    uint32_t at = 0, count;
+    int r = 0;
+
+    for (bool first = true; keys && values && r == 0; first = false) {
+        count = BLOCKS_BATCH;
+        r = bpf_map_lookup_batch(p->blocks_fd, first ? NULL : &at, &at, keys, values, &count, NULL);
+        if (r < 0 && errno != ENOENT) /* that is the end of the table */
+            break;
+        for (uint32_t i = 0; i < count; i++)
+            if (keys[i].tgid == tgid)
+                bpf_map_delete_elem(p->blocks_fd, &keys[i]);
+    }
+}
+
 void python_forget(struct python *p, uint32_t tgid)
 {
     struct python_process *pp = process_find(p, tgid);
@@ -228,6 +249,8 @@ void python_forget(struct python *p, uint32_t tgid)
         return;
     bpf_map_delete_elem(p->processes_fd, &tgid);
     probe_set_python_changed(p->set);
+    if (pp->stacks.count)
+        blocks_forget(p, tgid);
     names_untell(p, pp);
     pp->alive = false;
     pp->has_runtime = false;
@@ -244,7 +267,7 @@ void python_maintain(struct python *p)
     for (struct python_process *pp = p->first; pp; pp = pp->next) {
         if (!pp->alive)
             continue;
-        if (!pp->has_runtime && !pp->error[0] && pp->mem_fd >= 0) {
+        if (!pp->has_runtime && !pp->is_refused && pp->mem_fd >= 0) {
             _cleanup_free_ char *maps = NULL;
             ssize_t n = procfs_read(pp->tgid, "maps", MAPS_BYTES_MAX, &maps);
             if (n > 0)
@@ -271,9 +294,9 @@ void python_event(struct python *p, const struct nm_event *event, size_t size)
         return;
     }
     if (event->stack.count > NM_STACK_FRAMES ||
-        size < sizeof(*event) + event->stack.count * sizeof(uint64_t))
+        size < sizeof(*event) + event->stack.count * sizeof(struct nm_stack_frame))
         return;
-    names_stack(p, pp, &event->stack, (const uint64_t *)(event + 1));
+    names_stack(p, pp, &event->stack, (const struct nm_stack_frame *)(event + 1));
 }
 
 static const struct stack_slot *stack_find(struct python *p, uint32_t tgid, uint32_t stack,

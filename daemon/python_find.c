@@ -140,6 +140,7 @@ static int layout_get(struct python_process *pp, const struct python_file *f)
                  r == -ENOTSUP ? " of an unknown build" : "");
     else
         snprintf(pp->error, sizeof(pp->error), "CPython of an unknown version: no phases");
+    pp->is_refused = true;
     return -ENOTSUP;
 }
 
@@ -165,7 +166,15 @@ static int mapping_try(struct python *p, struct python_process *pp, const struct
     r = layout_get(pp, f);
     if (r < 0)
         return r;
+    pp->runtime.is_table_exact = ELF_MACHINE_HOST == ELF_MACHINE_X86_64;
     r = python_runtime_check(&pp->runtime);
+    if (r == 0 || r == -EAGAIN) {
+        snprintf(pp->error, sizeof(pp->error),
+                 "its Python 3.%u runs nothing yet that can be read: no phases",
+                 pp->runtime.layout.minor);
+        return 0;
+    }
+    pp->is_refused = r < 0;
     if (r < 0)
         snprintf(pp->error, sizeof(pp->error),
                  "its Python 3.%u keeps frames in another way than CPython: no phases",

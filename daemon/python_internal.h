@@ -46,6 +46,7 @@ struct python_process {
     uint32_t tgid;
     bool alive;
     bool has_runtime; /* checked, and known to the kernel programs */
+    bool is_refused;  /* it will never fit */
     int mem_fd;       /* /proc/TGID/mem, which stays that of this program image */
     struct python_runtime runtime;
     struct nm_py_process told;
@@ -61,7 +62,7 @@ struct python_process {
 struct python {
     struct probe_set *set;
     const struct phase_table *phases;
-    int processes_fd, threads_fd, codes_fd, stacks_fd;
+    int processes_fd, threads_fd, codes_fd, stacks_fd, blocks_fd;
     struct python_file *files;
     struct python_process *first;
     unsigned dead_count, turn;
@@ -80,7 +81,7 @@ void names_init(struct python_process *pp);
 void names_done(struct python_process *pp);
 /* Reads and tells what code objects mean, and keeps them as a stack. */
 void names_stack(struct python *p, struct python_process *pp, const struct nm_stack *stack,
-                 const uint64_t *codes);
+                 const struct nm_stack_frame *frames);
 /* Takes every code object of the process out of the kernel's map. */
 void names_untell(struct python *p, struct python_process *pp);
 /* Looks whether code objects still are what they were. Returns whether one is not. */

@@ -54,26 +54,23 @@ static char *code_text(const struct python_code *code)
     return strdup(text);
 }
 
-/* Reads what a code object is now. What is none is told to mean nothing, so that it is not asked
- * for. */
+/* Reads what a code object is now. */
 static int name_read(struct python *p, struct python_process *pp, uint64_t address,
                      struct python_name *ret)
 {
     struct python_code code;
     int r = python_code_read(&pp->runtime, address, &code);
+    struct phase_code what = {code.has_qualified ? code.qualified : NULL, code.name, code.file};
 
-    *ret = (struct python_name){.code = address, .current = true};
-    if (r == -EBADMSG) {
-        ret->verdict = NM_PY_VERDICT_KNOWN;
-        ret->text = strdup("?");
-    } else if (r == 0) {
-        struct phase_code what = {code.has_qualified ? code.qualified : NULL, code.name, code.file};
-        ret->pointer = code.name_pointer;
-        ret->verdict = phase_verdict(p->phases, &what);
-        ret->text = code_text(&code);
-    } else {
+    if (r < 0)
         return r;
-    }
+    *ret = (struct python_name){
+        .code = address,
+        .pointer = code.name_pointer,
+        .verdict = phase_verdict(p->phases, &what),
+        .text = code_text(&code),
+        .current = true,
+    };
     return ret->text ? 0 : -ENOMEM;
 }
 
@@ -126,7 +123,7 @@ static bool name_is_current(const struct python_process *pp, const struct python
 }
 
 void names_stack(struct python *p, struct python_process *pp, const struct nm_stack *stack,
-                 const uint64_t *codes)
+                 const struct nm_stack_frame *frames)
 {
     uint32_t number = map_find(&pp->stacks, stack->stack, 0);
     struct stack_slot *s;
@@ -138,12 +135,15 @@ void names_stack(struct python *p, struct python_process *pp, const struct nm_st
     if (!names)
         return;
     for (uint32_t i = 0; i < stack->count; i++) {
-        names[i] = name_of(p, pp, codes[i]);
+        const struct nm_stack_frame *f = &frames[i];
+        names[i] = name_of(p, pp, f->code);
+        if (names[i] && !name_is_current(pp, &pp->names[names[i]]))
+            names[i] = name_add(p, pp, f->code);
         if (!names[i])
             continue;
-        if (!name_is_current(pp, &pp->names[names[i]]))
-            names[i] = name_add(p, pp, codes[i]);
-        else if (pp->names[names[i]].code == codes[i]) /* the map may have dropped it */
+        if (f->name && f->name != pp->names[names[i]].pointer)
+            names[i] = 0; /* what ran is gone, and another code object lies there */
+        else if (f->name) /* the kernel's map may have dropped it */
             code_tell(p, pp, &pp->names[names[i]]);
     }
     if (!number && (pp->stacks.count == PYTHON_STACKS_MAX ||
@@ -158,6 +158,16 @@ void names_stack(struct python *p, struct python_process *pp, const struct nm_st
     s->flags = stack->flags;
 }
 
+/* Makes the kernel send every stack again. */
+static void stacks_untell(const struct python *p, const struct python_process *pp)
+{
+    for (uint32_t n = 0; (n = map_next(&pp->stacks, n));) {
+        const struct stack_slot *s = map_at(&pp->stacks, n);
+        struct nm_py_stack_key key = {.tgid = pp->tgid, .stack = (uint32_t)s->stack};
+        bpf_map_delete_elem(p->stacks_fd, &key);
+    }
+}
+
 void names_untell(struct python *p, struct python_process *pp)
 {
     for (uint32_t n = 0; (n = map_next(&pp->codes, n));) {
@@ -165,11 +175,7 @@ void names_untell(struct python *p, struct python_process *pp)
         struct nm_py_code_key key = {.code = s->code, .tgid = pp->tgid};
         bpf_map_delete_elem(p->codes_fd, &key);
     }
-    for (uint32_t n = 0; (n = map_next(&pp->stacks, n));) {
-        const struct stack_slot *s = map_at(&pp->stacks, n);
-        struct nm_py_stack_key key = {.tgid = pp->tgid, .stack = (uint32_t)s->stack};
-        bpf_map_delete_elem(p->stacks_fd, &key);
-    }
+    stacks_untell(p, pp);
     map_clear(&pp->codes);
 }
 
@@ -217,5 +223,7 @@ bool names_check(struct python *p, struct python_process *pp)
             name_add(p, pp, pp->names[numbers[i]].code);
             changed = true;
         }
+    if (changed)
+        stacks_untell(p, pp);
     return changed;
 }

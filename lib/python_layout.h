@@ -54,8 +54,9 @@ unsigned python_minor_from_hex(uint64_t hex);
 struct python_runtime {
     struct memory_reader reader;
     struct python_layout layout;
-    uint64_t address;   /* of _PyRuntime */
-    uint64_t code_type; /* address of PyCode_Type, 0 unknown */
+    uint64_t address;    /* of _PyRuntime */
+    uint64_t code_type;  /* address of PyCode_Type, 0 unknown */
+    bool is_table_exact; /* offsets after pthread types are as they are here, too */
 };
 
 /* A thread state. */
@@ -72,10 +73,11 @@ int python_each_thread(const struct python_runtime *rt,
                        int (*fn)(void *, const struct python_thread *), void *userdata);
 
 /*
- * Whether the layout fits the live process: every thread state must point back to its interpreter,
- * and where a thread runs Python its innermost code objects must be code objects with names.
- * Offsets that may differ between architectures are moved a few words and kept if they fit. Returns
- * the number of thread states; 0 the interpreter is not up yet; -EBADMSG it does not fit.
+ * Whether the layout fits the live process: every thread state must point back to its
+ * interpreter, and the innermost code objects of those that run Python must be code objects with
+ * names. Unless is_table_exact, offsets that may differ between architectures are moved a few words
+ * and kept if they fit. Returns the number of thread states; 0 there is none yet; -EAGAIN no thread
+ * runs Python now, so that nothing can be told; -EBADMSG it does not fit.
  */
 int python_runtime_check(struct python_runtime *rt);
 

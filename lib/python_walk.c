@@ -120,7 +120,9 @@ static int check_once(const struct python_runtime *rt)
 
     if (r < 0)
         return r;
-    return c.wrong * 4 > c.frames ? -EBADMSG : (int)c.threads;
+    if (c.wrong * 4 > c.frames)
+        return -EBADMSG;
+    return c.threads && !c.frames ? -EAGAIN : (int)c.threads;
 }
 
 static int check_some(const struct python_runtime *rt)
@@ -137,7 +139,9 @@ int python_runtime_check(struct python_runtime *rt)
     struct python_layout table = rt->layout;
     int r = check_some(rt), up = r;
 
-    /* 0: no interpreter yet, or the word looked at is a NULL beside it */
+    /* The table was measured on x86_64. */
+    if (rt->is_table_exact)
+        return r;
     for (int head = -MOVE_WORDS_MAX; r <= 0 && head <= MOVE_WORDS_MAX; head++)
         for (int threads = -MOVE_WORDS_MAX; r <= 0 && threads <= MOVE_WORDS_MAX; threads++) {
             int64_t head_at = (int64_t)table.runtime_interpreters + 8 * head;

@@ -15,7 +15,7 @@
 
 #include <linux/types.h>
 
-#define NM_EVENT_ABI 3
+#define NM_EVENT_ABI 4
 
 /* What happened. One event is one fact; see docs/ARCHITECTURE.md "one event for one fact". */
 enum nm_event_kind {
@@ -119,10 +119,10 @@ struct nm_block {
     __u32 zero;
 };
 
-/* Payload of NM_EVENT_STACK; `count` __u64 addresses of code objects follow the event, the
- * innermost frame first. */
+/* Payload of NM_EVENT_STACK; `count` struct nm_stack_frame follow the event, the innermost first.
+ */
 struct nm_stack {
-    __u64 hash;  /* of the addresses */
+    __u64 hash;  /* of the frames */
     __u32 stack; /* id: unique among the live stacks of the process */
     __u32 count; /* at most NM_STACK_FRAMES */
     __u32 flags; /* enum nm_stack_flags */
@@ -130,6 +130,11 @@ struct nm_stack {
     __u64 reserved[5];
 };
 #define NM_STACK_FRAMES 127
+struct nm_stack_frame {
+    __u64 code; /* address of the code object */
+    __u64 name; /* what it had as its name then, 0 where that was told before: another one later
+                   means that it is another code object */
+};
 enum nm_stack_flags {
     NM_STACK_CUT = 1 << 0, /* deeper than NM_STACK_FRAMES, or a frame could not be read */
 };

@@ -375,8 +375,8 @@ def rule_event_abi():
     for name, size in expected.items():
         if int(sizes[name]) != size:
             bad.append(f"struct {name} is {sizes[name]} bytes, not {size}: raise NM_EVENT_ABI and this test")
-    if sizes["time"] != "0" or sizes["abi"] != "3":
-        bad.append("nm_event begins with time_ns and NM_EVENT_ABI is 3")
+    if sizes["time"] != "0" or sizes["abi"] != "4":
+        bad.append("nm_event begins with time_ns and NM_EVENT_ABI is 4")
     btf = subprocess.run(["bpftool", "btf", "dump", "file", os.path.join(BUILD, "bpf/probe.bpf.o")],
                          capture_output=True, text=True,
                          env={**os.environ, "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/sbin"}
