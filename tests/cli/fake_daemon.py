@@ -33,7 +33,8 @@ class FakeDaemon:
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(path)
         self.listener.listen(8)
-        threading.Thread(target=self.serve, daemon=True).start()
+        self.server = threading.Thread(target=self.serve, daemon=True)
+        self.server.start()
 
     def serve(self):
         while True:
@@ -77,6 +78,10 @@ class FakeDaemon:
                             return
 
     def close(self):
+        # The thread must be out of accept() before the descriptor is closed: the next daemon's listener gets
+        # the same number, and this thread would take its clients.
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.server.join()
         self.listener.close()
         os.unlink(self.path)
 
