@@ -38,7 +38,8 @@ struct nm_memory_usage {
     u64 stream;
 };
 
-NM_INLINE void nm_pool_update(u64 pid_tgid, const struct nm_memory_usage *m, u32 *start_ticks)
+NM_INLINE void nm_pool_update(u64 pid_tgid, const struct nm_memory_usage *m, u64 now,
+                              u32 *start_ticks)
 {
     struct nm_pool_key key = {
         .tgid = pid_tgid >> 32, .device = m->device, .component = m->component};
@@ -66,7 +67,7 @@ NM_INLINE void nm_pool_update(u64 pid_tgid, const struct nm_memory_usage *m, u32
     }
     /* The allocator holds its lock while it reports, so there is one writer; seq is for readers. */
     *(volatile u64 *)&p->seq += 1;
-    p->time_ns = bpf_ktime_get_boot_ns();
+    p->time_ns = now;
     p->total_allocated_bytes = m->total_allocated;
     p->total_reserved_bytes = m->total_reserved;
     p->total_active_bytes = m->total_active;
@@ -142,7 +143,7 @@ NM_INLINE void nm_small_add(u64 pid_tgid, const struct nm_memory_usage *m, u64 b
 NM_INLINE int nm_block_report(struct nm_memory_usage *m)
 {
     u64 pid_tgid = bpf_get_current_pid_tgid();
-    u64 bytes = m->size < 0 ? -m->size : m->size;
+    u64 bytes = m->size < 0 ? -m->size : m->size, now = bpf_ktime_get_boot_ns();
     u32 start_ticks = 0;
     u64 look = 0; /* phase, and the stack's id above it */
     struct nm_event *e;
@@ -151,7 +152,7 @@ NM_INLINE int nm_block_report(struct nm_memory_usage *m)
         NM_COUNT(read_failed);
         return 0;
     }
-    nm_pool_update(pid_tgid, m, &start_ticks);
+    nm_pool_update(pid_tgid, m, now, &start_ticks);
     if (m->action == NM_BLOCK_MALLOC && m->component == NM_BLOCK_CACHING)
         look = nm_py_look(pid_tgid, start_ticks, bytes >= nm_py_stack_threshold_bytes);
     if (bytes < nm_block_threshold_bytes) {
@@ -161,7 +162,7 @@ NM_INLINE int nm_block_report(struct nm_memory_usage *m)
             return 0;
         }
     }
-    e = nm_event_begin(NM_EVENT_BLOCK, pid_tgid, start_ticks, 0, 0);
+    e = nm_event_begin(NM_EVENT_BLOCK, pid_tgid, start_ticks, 0, now);
     if (!e)
         return 0;
     e->block.address = m->address;

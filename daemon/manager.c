@@ -626,9 +626,7 @@ struct manager *manager_free(struct manager *m)
         ring_sync(m->ring);
         notices_write(m);
         m->oom = oom_log_free(m->oom);
-        /* bounded: a store that cannot keep up must not hold up the end */
-        for (int i = 0; i < 64 && store_checkpoint(m->store, m->ledger) > 0; i++)
-            ;
+        store_checkpoint_all(m->store, m->ledger);
     }
     m->oom = oom_log_free(m->oom);
     m->store = store_close(m->store);

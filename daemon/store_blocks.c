@@ -62,6 +62,7 @@ struct checkpoint {
     int64_t process_id;
     uint32_t rows, due;
     bool left; /* somebody did not get a turn in this call */
+    bool all;  /* neither turns nor the limit of rows: the daemon ends */
 };
 
 static int on_entry_write(void *userdata, const struct ledger_entry *e)
@@ -129,9 +130,10 @@ static int on_process(void *userdata, const struct ledger_process *lp)
         return 0;
     c->due++;
     store_clock(c->store, &boot_ns, &wall_ns);
-    if (boot_ns < p->checkpoint_due_ns || p->checkpoint_round == c->store->checkpoint_round)
+    if (!c->all &&
+        (boot_ns < p->checkpoint_due_ns || p->checkpoint_round == c->store->checkpoint_round))
         return 0;
-    if (c->rows >= LIMIT_STORE_CHECKPOINT_ROWS) {
+    if (!c->all && c->rows >= LIMIT_STORE_CHECKPOINT_ROWS) {
         c->left = true;
         return 0;
     }
@@ -154,6 +156,17 @@ int store_checkpoint(struct store *s, const struct ledger *ledger)
     if (!c.left)
         s->checkpoint_round++;
     return r < 0 ? r : (int)c.due;
+}
+
+int store_checkpoint_all(struct store *s, const struct ledger *ledger)
+{
+    struct checkpoint c = {.store = s, .ledger = ledger, .all = true};
+    int r;
+
+    if (!s)
+        return 0;
+    r = ledger_each_process(ledger, on_process, &c);
+    return r < 0 ? r : 0;
 }
 
 /* The end of a process */
