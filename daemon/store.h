@@ -96,7 +96,8 @@ int store_process_vanished(struct store *store, uint32_t tgid, uint32_t start_ti
  * number of processes still due, or -errno. */
 int store_checkpoint(struct store *store, const struct ledger *ledger);
 
-/* The same for all that changed, at once: for the end of the daemon. Cost: about 1.5 us per live block. */
+/* The same for all that changed, at once: for the end of the daemon. Cost: about 1.5 us per live
+ * block. */
 int store_checkpoint_all(struct store *store, const struct ledger *ledger);
 
 /* Writes a sample of every live process that changed since its last one. Returns 0 or -errno. */
