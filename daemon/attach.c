@@ -83,6 +83,48 @@ static void file_detach(struct attach_file *f)
     f->link_count = 0;
 }
 
+struct late_close {
+    int *fds;
+    size_t count;
+};
+
+static void *close_late(void *userdata)
+{
+    struct late_close *c = userdata;
+
+    for (size_t i = 0; i < c->count; i++)
+        close(c->fds[i]);
+    free(c->fds);
+    free(c);
+    return NULL;
+}
+
+/* Detaches without waiting for the kernel: a new process must not be seen late because of an old
+ * file. */
+static void file_detach_later(struct attach_file *f)
+{
+    struct late_close *c = malloc(sizeof(*c));
+    pthread_attr_t attributes;
+    pthread_t thread;
+    int r;
+
+    if (!c || !f->link_count) {
+        free(c);
+        return file_detach(f);
+    }
+    *c = (struct late_close){f->links, f->link_count};
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    r = pthread_create(&thread, &attributes, close_late, c);
+    pthread_attr_destroy(&attributes);
+    if (r != 0) {
+        free(c);
+        return file_detach(f);
+    }
+    f->links = NULL;
+    f->link_count = 0;
+}
+
 static struct attach_file *file_free(struct attach_file *f)
 {
     if (!f)
@@ -361,6 +403,7 @@ void attach_release(struct attach *a, struct attach_file *file)
             return;
         struct attach_file *f = *victim;
         *victim = f->next;
+        file_detach_later(f);
         file_free(f);
         unused--;
     }
