@@ -187,7 +187,9 @@ def test_r10_foreign_contexts(scratch):
     equal(sorted((r["device"], r["rank"], r["main_device"]) for r in foreign), [(0, n, n) for n in range(1, 8)],
           "foreign contexts")
     held = [r for r in run.rows("breakdown", "--device", "0") if r["foreign"] and r["tgid"] in tgids]
-    near(sum(owner_bytes(r, "physical") - owner_bytes(r, "physical", "CANN@RUNTIME") for r in held), 749_000_000,
+    # the runtime takes 6 MiB for itself on a card that is set (NPUSIM_RUNTIME), which a process may have done
+    # before its probes were live: then they are in before_attach
+    near(sum(owner_bytes(r, "physical") for r in held) - len(held) * 6 * MIB, 749_000_000,
          "their bytes, without the runtime's own")
     for n, tgid in enumerate(tgids):
         main = [r for r in rows if r["tgid"] == tgid and r["main"]][0]
