@@ -88,10 +88,10 @@ NM_INLINE u32 nm_small_phase(u64 pid_tgid, const struct nm_memory_usage *m, u32 
         .address = m->address, .tgid = pid_tgid >> 32, .life = start_ticks << 6 | m->device};
     u32 *kept, phase = look;
 
-    if (!nm_py_enabled || m->component != NM_BLOCK_CACHING)
+    if ((!nm_py_enabled && !nm_detailed_used) || m->component != NM_BLOCK_CACHING)
         return 0;
     if (m->action == NM_BLOCK_MALLOC) {
-        if (nm_in_scope(pid_tgid))
+        if (nm_is_detailed(pid_tgid >> 32) || nm_in_scope(pid_tgid))
             phase = NM_PY_FOLLOWED;
         else if (phase & NM_PHASE_UNNAMED)
             phase = look >> 32 ? NM_PY_FOLLOWED : phase & ~NM_PHASE_UNNAMED;

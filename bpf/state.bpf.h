@@ -25,6 +25,8 @@ const volatile __u32 nm_wakeup_bytes = 256 * 1024;
 volatile __u64 nm_block_threshold_bytes = 1 << 20; /* 0: every block is an event */
 volatile __u32 nm_block_enabled = 1;
 volatile __u32 nm_excluded_count = 0;
+volatile __u32 nm_detailed_count = 0;
+volatile __u32 nm_detailed_used = 0; /* since the start: some small blocks are followed */
 
 /* Set by the programs: some thread has named what it allocates (nm_in_scope). */
 volatile __u32 nm_scopes_used = 0;
@@ -82,6 +84,14 @@ struct {
     __type(value, u32);
 } excluded SEC(".maps");
 
+/* Processes of which every caching block is an event, whatever its size: tgid -> users. */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 256);
+    __type(key, u32);
+    __type(value, u32);
+} detailed SEC(".maps");
+
 #ifdef NM_LEGACY
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -136,6 +146,11 @@ NM_INLINE u32 nm_start_ticks(void)
 NM_INLINE int nm_is_excluded(u32 tgid)
 {
     return nm_excluded_count && bpf_map_lookup_elem(&excluded, &tgid);
+}
+
+NM_INLINE int nm_is_detailed(u32 tgid)
+{
+    return nm_detailed_count && bpf_map_lookup_elem(&detailed, &tgid);
 }
 
 /* State of the current thread, made at first use; NULL where a map is full. */

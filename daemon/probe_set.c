@@ -36,7 +36,7 @@ struct uprobe_multi_attr {
 struct probe_set {
     struct bpf_object *object;
     enum probe_link_mode mode;
-    int ring_fd, counters_fd, excluded_fd, pools_fd, small_fd, atb_fd;
+    int ring_fd, counters_fd, excluded_fd, detailed_fd, pools_fd, small_fd, atb_fd;
     int enter_all_fd, leave_all_fd;
     int cpu_count;
     bool has_python;
@@ -270,6 +270,7 @@ int probe_set_new(const struct probe_set_config *config, struct probe_set **ret,
     set->ring_fd = probe_set_map_fd(set, "ring");
     set->counters_fd = probe_set_map_fd(set, "counters");
     set->excluded_fd = probe_set_map_fd(set, "excluded");
+    set->detailed_fd = probe_set_map_fd(set, "detailed");
     set->pools_fd = probe_set_map_fd(set, "pools");
     set->small_fd = probe_set_map_fd(set, "small");
     set->atb_fd = probe_set_map_fd(set, "atb_ops");
@@ -369,20 +370,49 @@ void probe_set_block_detail(struct probe_set *set, bool enabled, uint64_t thresh
     GLOBAL_STORE(set, data, nm_block_enabled, enabled);
 }
 
+static uint32_t keys_count(int fd)
+{
+    uint32_t count = 0, key, next;
+
+    for (int r = bpf_map_get_next_key(fd, NULL, &next); r == 0;
+         r = bpf_map_get_next_key(fd, &key, &next)) {
+        count++;
+        key = next;
+    }
+    return count;
+}
+
+int probe_set_detail(struct probe_set *set, uint32_t tgid, bool all)
+{
+    uint32_t users = 0;
+    int r = bpf_map_lookup_elem(set->detailed_fd, &tgid, &users);
+
+    if (r < 0)
+        users = 0;
+    users = all ? users + 1 : users ? users - 1 : 0;
+    if (users)
+        r = bpf_map_update_elem(set->detailed_fd, &tgid, &users, BPF_ANY);
+    else if (r == 0)
+        r = bpf_map_delete_elem(set->detailed_fd, &tgid);
+    else
+        return 0;
+    if (r < 0)
+        return errno == E2BIG ? -ENOSPC : -errno;
+    if (users)
+        GLOBAL_STORE(set, bss, nm_detailed_used, 1);
+    GLOBAL_STORE(set, bss, nm_detailed_count, keys_count(set->detailed_fd));
+    return 0;
+}
+
 int probe_set_exclude(struct probe_set *set, uint32_t tgid, bool exclude)
 {
-    uint32_t one = 1, count = 0, key, next;
+    uint32_t one = 1;
     int r = exclude ? bpf_map_update_elem(set->excluded_fd, &tgid, &one, BPF_ANY)
                     : bpf_map_delete_elem(set->excluded_fd, &tgid);
 
     if (r < 0 && !(errno == ENOENT && !exclude))
         return -errno;
-    for (r = bpf_map_get_next_key(set->excluded_fd, NULL, &next); r == 0;
-         r = bpf_map_get_next_key(set->excluded_fd, &key, &next)) {
-        count++;
-        key = next;
-    }
-    GLOBAL_STORE(set, bss, nm_excluded_count, count);
+    GLOBAL_STORE(set, bss, nm_excluded_count, keys_count(set->excluded_fd));
     return 0;
 }
 

@@ -68,6 +68,11 @@ void probe_set_block_detail(struct probe_set *set, bool enabled, uint64_t thresh
 /* Ignores or minds a process again. Errors: -ENOSPC too many. */
 int probe_set_exclude(struct probe_set *set, uint32_t tgid, bool exclude);
 
+/* Makes every caching block of a process that is allocated from now on an event, and its frees, or
+ * ends that; blocks followed are followed to their end. Users are counted: one call with false for
+ * each with true, also when the process has ended. Returns 0; -ENOSPC too many processes. */
+int probe_set_detail(struct probe_set *set, uint32_t tgid, bool all);
+
 /* One function to probe: a row of probes.def at a file offset. */
 struct probe_point {
     unsigned row;
