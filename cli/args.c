@@ -233,6 +233,11 @@ static int set_quantity(struct args *a, enum option_id id, const char *value, st
         if (units_parse_bytes(value, &a->min_size_bytes) < 0 || a->min_size_bytes > INT64_MAX)
             return bad_value(id, value, "not a size", reterr);
         return 0;
+    case OPTION_REQUEST:
+        if (units_parse_bytes(value, &a->request_bytes) < 0 || a->request_bytes > INT64_MAX ||
+            a->request_bytes == 0)
+            return bad_value(id, value, "not a size", reterr);
+        return 0;
     default: /* OPTION_LIMIT */
         if (parse_number(value, UINT32_MAX, &number) < 0)
             return bad_value(id, value, "not a number that fits", reterr);

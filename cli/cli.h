@@ -34,6 +34,7 @@ enum option_group {
     GROUP_SCAN = 1 << 6,
     GROUP_MOMENT = 1 << 7,
     GROUP_TRACE = 1 << 8,
+    GROUP_REQUEST = 1 << 9,
 };
 
 enum option_id {
@@ -79,6 +80,7 @@ struct args {
     uint64_t timeout_ns;
     uint64_t limit; /* UINT64_MAX: the verb's default */
     uint64_t min_size_bytes;
+    uint64_t request_bytes;     /* 0 none */
     struct cli_numbers streams; /* the handles' 64 bits */
     int64_t since_ns, until_ns; /* wall clock; 0 none */
     char at[80];                /* "" now; as the daemon takes it */

@@ -69,7 +69,7 @@ struct manager {
     struct manager_notice *notices;
     size_t notice_count;
     uint64_t notices_dropped;
-    struct stream *streams; /* clients of the event stream (methods.c) */
+    struct stream *streams; /* clients of the event stream (methods_stream.c) */
 };
 
 /* Brings everything up: programs, store, scan of /proc, control socket. paths are borrowed. On
@@ -92,7 +92,7 @@ void manager_sync_cards(struct manager *m);
 /* methods.c */
 extern const struct api_method manager_methods[];
 extern const size_t manager_method_count;
-/* Sends queued events to the streams; called after every turn of the loop. */
+/* methods_stream.c: sends queued events to the streams; called after every turn of the loop. */
 void streams_flush(struct manager *m);
 
 uint64_t manager_boot_ns(void);

@@ -14,6 +14,7 @@
 #include "driver_usage.h"
 #include "log.h"
 #include "manager.h"
+#include "methods.h"
 #include "oom_capture.h"
 #include "oom_track.h"
 #include "store_oom.h"

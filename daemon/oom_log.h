@@ -32,8 +32,4 @@ void oom_log_exit(struct oom_log *log, uint32_t tgid);
 /* After the callbacks: judges and writes what is decided. */
 void oom_log_turn(struct oom_log *log);
 
-/* Methods OomList and OomShow; userdata is the manager. */
-int oom_method_list(struct api_call *call, void *userdata);
-int oom_method_show(struct api_call *call, void *userdata);
-
 #endif

@@ -12,6 +12,7 @@
 #include "json_write.h"
 #include "ledger_seen.h"
 #include "manager.h"
+#include "methods.h"
 #include "scan.h"
 #include "view_scan.h"
 

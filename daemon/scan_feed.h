@@ -21,8 +21,6 @@ int64_t scan_feed(struct ledger *l, uint32_t tgid, const struct scan_result *res
  * one, so that the reading has to be repeated. */
 bool scan_is_stale(const struct ledger *l, uint32_t tgid);
 
-/* Method Scan: answers when the scan that it asks for has ended. */
-int method_scan(struct api_call *call, void *userdata);
 /* Answers everybody who waits for this process. */
 void scan_waiters_answer(struct manager *m, uint32_t tgid, const struct scan_result *result,
                          const struct error *error);

@@ -474,10 +474,8 @@ def rule_sample_config():
 def rule_varlink_methods():
     """schema/npumem.varlink and the daemon's method table have the same methods"""
     declared = set(re.findall(r"^method (\w+)", text("schema/npumem.varlink"), re.M))
-    table = text("daemon/methods.c")
-    table = table[table.index("manager_methods[] = {"):]
-    served = set(re.findall(r'\{"(\w+)", \w*method_', table))
-    return [f"method {m} is only in one of schema/npumem.varlink and daemon/methods.c"
+    served = set(re.findall(r"^METHOD\((\w+),", text("daemon/methods.def"), re.M))
+    return [f"method {m} is only in one of schema/npumem.varlink and daemon/methods.def"
             for m in sorted(declared ^ served)]
 
 

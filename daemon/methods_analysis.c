@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * methods_analysis.c - the methods of analyses that the live ledger answers.
+ *
+ * An analysis is one call of its view (lib/analysis/<name>.h) with the parameters of its query. One
+ * that first has to gather its input, from the store or over time, is a file of its own
+ * (method_<name>.c).
+ */
+#include "frag.h"
+#include "method_context.h"
+#include "methods.h"
+
+int method_frag(struct api_call *call, void *userdata)
+{
+    struct manager *m = userdata;
+    struct method_filter f = {};
+    struct frag_query q = {};
+    struct view_context c;
+    struct json j = {};
+    int r = method_filter_read(call, &f);
+
+    if (r == 0)
+        r = api_param_u64(call, "request_bytes", INT64_MAX, &q.request_bytes);
+    if (r >= 0)
+        r = api_params_done(call);
+    if (r < 0)
+        return r;
+    manager_sync(m);
+    if (method_check_tgids(m->ledger, call, &f))
+        return 0;
+    method_context_init(m, &f, &c);
+    method_document_begin(&j);
+    return method_document_reply(call, &j, view_frag(m->ledger, &c, &q, &j));
+}
