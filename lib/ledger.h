@@ -246,6 +246,31 @@ struct ledger_comm {
 int ledger_each_comm(const struct ledger *l, uint32_t tgid,
                      int (*fn)(void *, const struct ledger_comm *), void *userdata);
 
+/* One answer of the driver to the process's own question (aclrtGetMemInfo), and what it held then.
+ */
+struct ledger_mem_info {
+    uint64_t time_ns; /* 0: never asked */
+    uint64_t free_bytes, total_bytes;
+    uint64_t physical_bytes;                 /* of the process on that device */
+    int64_t reserved_bytes, allocated_bytes; /* of its caching allocator there; 0 none yet */
+};
+
+/* What was highest on a device while the process was in a phase, as its frames said. Blocks below
+ * the threshold send no event of their own: a peak made by them alone is seen at the next larger
+ * one. */
+struct ledger_phase_use {
+    uint32_t class_id; /* of the phase table, 0: in no phase (questions only) */
+    uint16_t device;   /* driver logical id */
+    uint64_t first_ns, last_ns;
+    uint64_t block_count;          /* blocks allocated in it, one by one */
+    int64_t start_allocated_bytes; /* just before its first block */
+    int64_t peak_allocated_bytes, peak_reserved_bytes;
+    uint64_t peak_physical_bytes;
+    struct ledger_mem_info first, last; /* questions asked in it */
+};
+int ledger_each_phase(const struct ledger *l, uint32_t tgid,
+                      int (*fn)(void *, const struct ledger_phase_use *), void *userdata);
+
 /* Iterators call fn until it returns non-zero, and return that. Order is stable: processes by first
  * sight, devices, levels and owners by id, entries by table order. fn must not change the ledger.
  * A tgid means the newest process of that number. each_owner may return -ENOMEM. */

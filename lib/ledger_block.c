@@ -285,6 +285,8 @@ int block_apply(struct ledger *l, struct process *p, const struct nm_event *even
     if (!pool->has_totals || event->time_ns >= pool->pub.time_ns)
         pool_totals_take(p, pool, event->time_ns, b->total_allocated_bytes, b->total_reserved_bytes,
                          b->total_active_bytes);
+    if (b->action == NM_BLOCK_MALLOC && b->component == NM_BLOCK_CACHING)
+        phase_block(l, p, event);
     if (b->component == NM_BLOCK_WORKSPACE)
         return workspace_apply(l, p, pool, event);
     return caching_apply(l, p, pool, event);

@@ -9,7 +9,7 @@
  *   ledger_vmm.c      VMM handles and mappings
  *   ledger_scope.c    devices, contexts, streams, communicators
  *   ledger_block.c    torch_npu's pools and blocks
- *   ledger_phase.c    phases to owners
+ *   ledger_phase.c    phases to owners, and what was highest in each
  *   ledger_driver.c   the driver's figures and memory from before attach
  *   ledger_seen.c     blocks from readings of the allocator
  *   ledger_named.c    communicators, tags, graph capture: what a thread allocates for
@@ -168,6 +168,8 @@ struct process {
         char source[16];
         bool inferred;
     } told;
+    struct ledger_phase_use *phases; /* by first sight; see phase_use_get() */
+    uint32_t phase_count, phase_last;
     uint64_t object_count[NM_EVENT_KIND_COUNT]; /* live contexts, streams ... by creating kind */
 };
 
@@ -273,6 +275,10 @@ uint32_t owner_of_phase(struct ledger *l, uint32_t phase);
 uint32_t owner_of_phase_known(const struct ledger *l, uint32_t phase);
 /* Whether an owner was made by owner_of_phase(), of the class with this word (NULL: any). */
 bool owner_is_phase(const struct ledger *l, uint32_t owner, const char *word);
+/* A block was allocated in a phase, after the pool has its totals: whether it is the phase's peak.
+ */
+void phase_block(struct ledger *l, struct process *p, const struct nm_event *event);
+int phase_mem_info(struct ledger *l, struct process *p, const struct nm_event *event);
 uint32_t entry_owner(const struct process *p, const struct entry *e);
 /* Owner of a call, and the library of its caller ("" unknown; borrowed from the caller_fn). */
 struct owner_verdict owner_resolve(struct ledger *l, const struct process *p,

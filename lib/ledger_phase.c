@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ledger_phase.c - phases of events to owner numbers.
+ * ledger_phase.c - phases of events to owner numbers, and what was highest in each phase.
  *
  * An owner is made when an event or a sum first has its phase; views only look it up.
+ * Invariants: at most PHASE_CLASSES_MAX + 1 rows per device of a process; an event costs a
+ * comparison unless it is of another phase than the one before it.
  */
 #include "ledger_internal.h"
+
+#include <errno.h>
+
+/* The kind of memory that torch_npu asks about. Source: CANN acl_rt.h, aclrtMemAttr. */
+#define ACL_HBM_MEM 1
 
 uint32_t owner_of_phase(struct ledger *l, uint32_t phase)
 {
@@ -42,4 +49,91 @@ bool owner_is_phase(const struct ledger *l, uint32_t owner, const char *word)
                 return true;
     }
     return false;
+}
+
+/* The row of a (phase, device), made if missing; NULL out of memory. */
+static struct ledger_phase_use *phase_use_get(struct ledger *l, struct process *p,
+                                              uint32_t class_id, uint16_t device)
+{
+    struct ledger_phase_use *u = p->phases;
+    if (p->phase_count && u[p->phase_last].class_id == class_id &&
+        u[p->phase_last].device == device)
+        return &u[p->phase_last];
+    for (uint32_t i = 0; i < p->phase_count; i++)
+        if (u[i].class_id == class_id && u[i].device == device) {
+            p->phase_last = i;
+            return &u[i];
+        }
+    u = realloc(u, (p->phase_count + 1) * sizeof(*u));
+    if (!u)
+        return NULL;
+    ledger_memory(l, sizeof(*u));
+    p->phases = u;
+    p->phase_last = p->phase_count++;
+    u[p->phase_last] = (struct ledger_phase_use){.class_id = class_id, .device = device};
+    return &u[p->phase_last];
+}
+
+static void phase_seen(struct ledger_phase_use *u, uint64_t time_ns)
+{
+    if (!u->first_ns)
+        u->first_ns = time_ns;
+    if (time_ns > u->last_ns)
+        u->last_ns = time_ns;
+}
+
+void phase_block(struct ledger *l, struct process *p, const struct nm_event *event)
+{
+    const struct nm_block *b = &event->block;
+    uint32_t class_id = NM_PHASE_CLASS(b->phase);
+    uint16_t device = process_logical_device(p, b->device);
+    if (!class_id || class_id > PHASE_CLASSES_MAX || device >= DEVICE_LIMIT)
+        return;
+    struct ledger_phase_use *u = phase_use_get(l, p, class_id, device);
+    const struct device_use *d = device_find(p, device);
+    if (!u)
+        return;
+    phase_seen(u, event->time_ns);
+    if (u->block_count++ == 0)
+        u->start_allocated_bytes = b->total_allocated_bytes - b->size_bytes;
+    if (b->total_allocated_bytes > u->peak_allocated_bytes)
+        u->peak_allocated_bytes = b->total_allocated_bytes;
+    if (b->total_reserved_bytes > u->peak_reserved_bytes)
+        u->peak_reserved_bytes = b->total_reserved_bytes;
+    if (d && d->use.physical_bytes > u->peak_physical_bytes)
+        u->peak_physical_bytes = d->use.physical_bytes;
+}
+
+int phase_mem_info(struct ledger *l, struct process *p, const struct nm_event *event)
+{
+    uint64_t free_bytes = event->call.address, total_bytes = event->call.handle;
+    uint16_t device = (uint16_t)p->current_device;
+    uint32_t class_id = NM_PHASE_CLASS(event->call.phase);
+    if (event->call.flags != ACL_HBM_MEM)
+        return 0;
+    if (total_bytes >= SIZE_LIMIT || free_bytes > total_bytes || class_id > PHASE_CLASSES_MAX ||
+        device >= DEVICE_LIMIT)
+        return -EBADMSG;
+    if (!total_bytes)
+        return 0; /* a card without such memory */
+    struct ledger_phase_use *u = phase_use_get(l, p, class_id, device);
+    if (!u)
+        return -ENOMEM;
+    struct ledger_mem_info info = {
+        .time_ns = event->time_ns, .free_bytes = free_bytes, .total_bytes = total_bytes};
+    const struct device_use *d = device_find(p, device);
+    const struct pool *pool = pool_find(p, process_user_device(p, device), NM_BLOCK_CACHING);
+    if (d)
+        info.physical_bytes = d->use.physical_bytes;
+    if (pool && pool->has_totals) {
+        struct ledger_pool figures;
+        pool_figures(pool, &figures);
+        info.reserved_bytes = figures.reserved_bytes;
+        info.allocated_bytes = figures.allocated_bytes;
+    }
+    phase_seen(u, event->time_ns);
+    if (!u->first.time_ns)
+        u->first = info;
+    u->last = info;
+    return 0;
 }

@@ -41,8 +41,10 @@ struct process *process_free(struct ledger *l, struct process *p)
     seen_free(l, p->seen);
     ledger_memory(l, -(int64_t)(p->device_count * sizeof(*p->devices) +
                                 p->pool_count * sizeof(*p->pools) + sizeof(*p)));
+    ledger_memory(l, -(int64_t)(p->phase_count * sizeof(*p->phases)));
     free(p->devices);
     free(p->pools);
+    free(p->phases);
     free(p);
     return NULL;
 }

@@ -308,6 +308,18 @@ int ledger_each_entry(const struct ledger *l, uint32_t tgid,
     return 0;
 }
 
+int ledger_each_phase(const struct ledger *l, uint32_t tgid,
+                      int (*fn)(void *, const struct ledger_phase_use *), void *userdata)
+{
+    const struct process *p = process_find(l, tgid);
+    for (uint32_t i = 0; p && i < p->phase_count; i++) {
+        int r = fn(userdata, &p->phases[i]);
+        if (r)
+            return r;
+    }
+    return 0;
+}
+
 uint64_t ledger_object_count(const struct ledger *l, uint32_t tgid, unsigned kind)
 {
     const struct process *p = process_find(l, tgid);

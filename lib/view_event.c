@@ -45,6 +45,7 @@ static const char *const kind_names[NM_EVENT_KIND_COUNT] = {
     [NM_EVENT_SCOPE_END] = "scope_end",
     [NM_EVENT_NAME] = "name",
     [NM_EVENT_PROCESS_GROUP] = "process_group",
+    [NM_EVENT_MEM_INFO] = "mem_info",
 };
 
 const char *view_event_kind(unsigned kind)
@@ -103,6 +104,11 @@ static void write_call(const struct nm_event *event, struct json *j)
 
     write_api("api", call->api, j);
     write_api("hal", call->hal, j);
+    if (event->kind == NM_EVENT_MEM_INFO) {
+        json_ku64(j, "free_bytes", call->address);
+        json_ku64(j, "total_bytes", call->handle);
+        return;
+    }
     hex_if(j, "address", call->address);
     hex_if(j, "handle", call->handle);
     hex_if(j, "caller", call->caller);

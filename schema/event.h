@@ -56,6 +56,8 @@ enum nm_event_kind {
     NM_EVENT_NAME = 33,        /* memory that is there already is named; .scope with address */
     NM_EVENT_PROCESS_GROUP =
         34, /* torch_npu's ProcessGroupHCCL: handle, flags = rank | world_size << 32 */
+    NM_EVENT_MEM_INFO =
+        35, /* the driver told free and total memory: address = free, handle = total, in bytes */
     NM_EVENT_KIND_COUNT
 };
 
@@ -163,7 +165,8 @@ struct nm_scope {
     ((k) == NM_EVENT_FREE || (k) == NM_EVENT_HANDLE_FREE || (k) == NM_EVENT_UNMAP ||               \
      (k) == NM_EVENT_RELEASE || (k) == NM_EVENT_HOST_UNREGISTER || (k) == NM_EVENT_IPC_CLOSE)
 #define NM_KIND_HAS_PHASE(k)                                                                       \
-    ((k) == NM_EVENT_ALLOC || (k) == NM_EVENT_CREATE || (k) == NM_EVENT_RESERVE)
+    ((k) == NM_EVENT_ALLOC || (k) == NM_EVENT_CREATE || (k) == NM_EVENT_RESERVE ||                 \
+     (k) == NM_EVENT_MEM_INFO)
 
 struct nm_event {
     __u64 time_ns; /* at return; at entry for frees (begin_ns) and entry-only probes */

@@ -92,6 +92,7 @@ ROWS = [
      "r = call('aclrtCreateStreamWithConfig', u, 0, 3); s2 = u.v; t = dict(handle=s2)"),
     ("aclrtDestroyStream", "r = call('aclrtDestroyStream', st); t = dict(handle=st)"),
     ("aclrtDestroyStreamForce", "r = call('aclrtDestroyStreamForce', s2); t = dict(handle=s2)"),
+    ("aclrtGetMemInfo", "u = U64(); v = U64(); r = call('aclrtGetMemInfo', 1, u, v); t = dict(free=u.v, total=v.v)"),
     # HCCL
     ("HcclCommInitRootInfo", "ri = ctypes.create_string_buffer(4108); call('HcclGetRootInfo', ri); u = U64();"
      "r = call('HcclCommInitRootInfo', 1, ri, 0, u); c1 = u.v; t = dict(handle=c1, rank=0, world=1)"),
@@ -159,6 +160,8 @@ def check_row(agent, events, rows, symbol, code, where):
         equal(e["requested_bytes"], t["requested"], f"{where}: requested_bytes")
     if "flags" in t:
         equal(hal_address(e, "flags"), t["flags"], f"{where}: flags")
+    if "free" in t:
+        equal((e["free_bytes"], e["total_bytes"]), (t["free"], t["total"]), f"{where}: what the driver said")
     if "rank" in t:
         equal((e["rank"], e["world_size"]), (t["rank"], t["world"]), f"{where}: rank and world size")
     if level in ("ACL", "HAL"):

@@ -173,6 +173,111 @@ static void pools_and_modules_outrank_frames_and_frames_the_library(void **state
     assert_int_equal(bytes_of(w, LEVEL_PHYSICAL, "PTA@vllm@weights"), MIB);
 }
 
+struct phase_pick {
+    uint32_t class_id;
+    uint16_t device;
+    struct ledger_phase_use use;
+    size_t rows;
+};
+
+static int pick_phase(void *userdata, const struct ledger_phase_use *u)
+{
+    struct phase_pick *pick = userdata;
+    pick->rows++;
+    if (u->class_id == pick->class_id && u->device == pick->device)
+        pick->use = *u;
+    return 0;
+}
+
+static struct ledger_phase_use phase_use(const struct world *w, uint32_t phase, uint16_t device)
+{
+    struct phase_pick pick = {.class_id = NM_PHASE_CLASS(phase), .device = device};
+    ledger_each_phase(w->ledger, TGID, pick_phase, &pick);
+    return pick.use;
+}
+
+static int mem_info(struct world *w, uint64_t attribute, uint64_t free, uint64_t total,
+                    uint32_t phase)
+{
+    struct nm_event e = world_event(w, NM_EVENT_MEM_INFO);
+    e.call.address = free;
+    e.call.handle = total;
+    e.call.flags = attribute;
+    e.call.phase = phase;
+    e.call.api = PROBE_ACL_MEM_INFO;
+    return send(w, &e);
+}
+
+static void the_highest_of_a_phase_is_kept(void **state)
+{
+    struct world *w = *state;
+    uint32_t weights = phase_of("NPUWorker.load_model");
+    uint32_t profile = phase_of("NPUModelRunner.profile_run");
+
+    do_alloc(w, 0x100000, 64 * MIB, 0);
+    block(w, 0x1000, 8 * MIB, weights, 0, 8 * MIB);
+    block(w, 0x2000, 4 * MIB, profile, 0, 12 * MIB);
+    block(w, 0x3000, 4 * MIB, profile, 0, 16 * MIB);
+    block(w, 0x2000, -(int64_t)(4 * MIB), 0, 0, 12 * MIB);
+    block(w, 0x4000, 2 * MIB, profile, 0, 14 * MIB);
+    struct ledger_phase_use u = phase_use(w, profile, 0);
+    assert_int_equal(u.start_allocated_bytes, 8 * MIB);
+    assert_int_equal(u.peak_allocated_bytes, 16 * MIB);
+    assert_int_equal(u.peak_reserved_bytes, 1 << 30);
+    assert_int_equal(u.peak_physical_bytes, 64 * MIB);
+    assert_int_equal(u.block_count, 3);
+    assert_true(u.first_ns < u.last_ns);
+    u = phase_use(w, weights, 0);
+    assert_int_equal(u.peak_allocated_bytes, 8 * MIB);
+    assert_int_equal(u.first.time_ns, 0);
+}
+
+static void what_the_driver_told_a_process_is_kept_with_what_it_held(void **state)
+{
+    struct world *w = *state;
+    uint32_t init = phase_of("NPUWorker.init_device");
+    uint32_t profile = phase_of("NPUModelRunner.profile_run");
+    struct nm_event e = world_event(w, NM_EVENT_DEVICE_SET);
+
+    e.call.flags = 1;
+    send(w, &e);
+    assert_int_equal(mem_info(w, 1, 900, 1000, init), 0);
+    assert_int_equal(mem_info(w, 1, 800, 1000, init), 0);
+    assert_int_equal(mem_info(w, 1, 700, 1000, init), 0);
+    struct ledger_phase_use u = phase_use(w, init, 1);
+    assert_int_equal(u.first.free_bytes, 900);
+    assert_int_equal(u.last.free_bytes, 700);
+    assert_int_equal(u.last.total_bytes, 1000);
+    assert_int_equal(u.last.reserved_bytes, 0);
+
+    e = world_event(w, NM_EVENT_DEVICE_SET); /* blocks of these tests are of device 0 */
+    send(w, &e);
+    do_alloc(w, 0x100000, 64 * MIB, 0);
+    block(w, 0x1000, 8 * MIB, profile, 0, 8 * MIB);
+    mem_info(w, 1, 500, 1000, profile);
+    u = phase_use(w, profile, 0);
+    assert_int_equal(u.last.physical_bytes, 64 * MIB);
+    assert_int_equal(u.last.allocated_bytes, 8 * MIB);
+    assert_int_equal(u.last.reserved_bytes, 1 << 30);
+    assert_int_equal(u.first.time_ns, u.last.time_ns);
+}
+
+static void answers_that_cannot_be_are_refused(void **state)
+{
+    struct world *w = *state;
+
+    assert_int_equal(mem_info(w, 1, 1001, 1000, 0), -EBADMSG);
+    assert_int_equal(mem_info(w, 1, 1, UINT64_MAX, 0), -EBADMSG);
+    assert_int_equal(mem_info(w, 1, 1, 1000, 250), -EBADMSG); /* no such class can be */
+    assert_int_equal(mem_info(w, 0, 1, 1000, 0), 0);          /* DDR: not what is planned with */
+    assert_int_equal(mem_info(w, 1, 0, 0, 0), 0);
+    struct phase_pick pick = {0};
+    ledger_each_phase(w->ledger, TGID, pick_phase, &pick);
+    assert_int_equal(pick.rows, 0);
+    assert_int_equal(mem_info(w, 1, 1, 1000, 0), 0); /* in no phase */
+    assert_int_equal(phase_use(w, 0, 0).first.free_bytes, 1);
+}
+
 int main(void)
 {
 #undef TEST
@@ -183,6 +288,9 @@ int main(void)
         TEST(small_blocks_have_a_row_per_phase),
         TEST(woken_memory_is_whose_the_range_was),
         TEST(pools_and_modules_outrank_frames_and_frames_the_library),
+        TEST(the_highest_of_a_phase_is_kept),
+        TEST(what_the_driver_told_a_process_is_kept_with_what_it_held),
+        TEST(answers_that_cannot_be_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
