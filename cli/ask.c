@@ -151,6 +151,12 @@ static void sleep_ns(uint64_t ns)
 int ask_and_show(const struct args *args, const char *method, struct json_object *parameters,
                  const char *key, ask_render_fn render)
 {
+    return ask_extend_and_show(args, method, parameters, NULL, key, render);
+}
+
+int ask_extend_and_show(const struct args *args, const char *method, struct json_object *parameters,
+                        ask_extend_fn extend, const char *key, ask_render_fn render)
+{
     struct out o;
     int code;
 
@@ -159,7 +165,10 @@ int ask_and_show(const struct args *args, const char *method, struct json_object
         struct json_object *document = NULL;
         struct error error = {0};
         int r = ask(args, method, parameters, &document, &error);
+        if (r == 0 && extend)
+            r = extend(args, document, &error);
         if (r < 0) {
+            json_object_put(document);
             code = fail(exit_code_of(r), &error);
             break;
         }

@@ -30,6 +30,14 @@ typedef int (*ask_render_fn)(const struct args *args, const struct out *o,
 int ask_and_show(const struct args *args, const char *method, struct json_object *parameters,
                  const char *key, ask_render_fn render);
 
+/* Completes a document by further calls before it is shown. Returns 0 or a negative errno of
+ * client.h. */
+typedef int (*ask_extend_fn)(const struct args *args, struct json_object *document,
+                             struct error *reterr);
+/* The same as ask_and_show(), with `extend` after each answer. */
+int ask_extend_and_show(const struct args *args, const char *method, struct json_object *parameters,
+                        ask_extend_fn extend, const char *key, ask_render_fn render);
+
 /* Prints a document that was asked for elsewhere. Returns an exit code. */
 int ask_show(const struct args *args, const struct out *o, struct json_object *document,
              const char *key, ask_render_fn render);

@@ -13,6 +13,8 @@ int breakdown_render(const struct args *args, const struct out *o, struct json_o
 /* Its parts: the table (an exit code), one line per card, what is unknown or inferred and why. */
 int breakdown_ranks(const struct args *args, const struct out *o, struct json_object *document);
 void breakdown_devices(const struct args *args, const struct out *o, struct json_object *document);
+/* The sign behind an owner's figure: "~" inferred, "^" found by reading, else a blank. */
+const char *breakdown_mark(struct json_object *owner);
 void breakdown_notes(const struct args *args, const struct out *o, struct json_object *document);
 
 /* Whether --fields fits the format and the columns. Returns 0 or -EINVAL. */

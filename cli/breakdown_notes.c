@@ -96,18 +96,25 @@ static void reasons_of(struct reasons *r, struct json_object *row)
 void breakdown_notes(const struct args *args, const struct out *o, struct json_object *document)
 {
     struct reasons r = {.out = o};
-    bool inferred = false;
+    bool inferred = false, read = false;
 
     if (args->quiet)
         return;
     for (size_t i = 0; i < doc_count(document, "ranks"); i++) {
         struct json_object *rank = doc_item(document, "ranks", i);
         reasons_of(&r, rank);
-        for (size_t k = 0; k < doc_count(rank, "owners"); k++)
-            inferred |= doc_bool(doc_item(rank, "owners", k), "inferred", false);
+        for (size_t k = 0; k < doc_count(rank, "owners"); k++) {
+            const char *mark = breakdown_mark(doc_item(rank, "owners", k));
+            inferred |= *mark == '~';
+            read |= *mark == '^';
+        }
     }
     for (size_t i = 0; i < doc_count(document, "devices"); i++)
         reasons_of(&r, doc_item(document, "devices", i));
     if (inferred)
         printf("%s~ inferred owner%s\n", out_on(o, STYLE_DIM), out_off(o, STYLE_DIM));
+    if (read)
+        printf("%s^ allocated before npumem attached, found by reading the process; names: npumem "
+               "scan PID%s\n",
+               out_on(o, STYLE_DIM), out_off(o, STYLE_DIM));
 }

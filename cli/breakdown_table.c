@@ -24,7 +24,7 @@ struct section {
 
 static const struct section sections[] = {
     {"physical", "physical_bytes", "physical", "physical", {"outside_pools"}, false},
-    {"reserved by pools", "reserved_bytes", NULL, NULL, {"pool_slack"}, false},
+    {"reserved by pools", "reserved_bytes", NULL, NULL, {"pool_slack", "unmapped"}, false},
     {"active", "active_bytes", "pending", NULL, {"stream_delayed"}, false},
     {"allocated", "allocated_bytes", "allocated", "allocated", {NULL}, false},
     {"host (pinned)", "host_bytes", "host", NULL, {NULL}, true},
@@ -36,11 +36,9 @@ static const struct section sections[] = {
 static const struct {
     const char *name, *shown;
 } gap_names[] = {
-    {"outside_pools", "- outside pools"},
-    {"pool_slack", "- pool slack"},
-    {"stream_delayed", "- stream-delayed"},
-    {"driver_side", "driver side"},
-    {"lost", "lost"},
+    {"outside_pools", "- outside pools"}, {"pool_slack", "- pool slack"},
+    {"unmapped", "- without memory"},     {"stream_delayed", "- stream-delayed"},
+    {"driver_side", "driver side"},       {"lost", "lost"},
 };
 
 struct owner_name {
@@ -131,8 +129,16 @@ static size_t collect_owners(struct json_object *document, const char *level,
     return count;
 }
 
-/* Text of a size in an object; "?" when it is null. mark: "~" after an inferred figure, kept as
- * wide as nothing so that the digits of a column stay under each other. */
+/* The sign behind an owner's figure; what it means stands below the table (breakdown_notes.c). */
+const char *breakdown_mark(struct json_object *owner)
+{
+    return doc_bool(owner, "inferred", false)                   ? "~"
+           : strstr(doc_text(owner, "source", "event"), "read") ? "^"
+                                                                : " ";
+}
+
+/* Text of a size in an object; "?" when it is null. mark: kept as wide as nothing so that the
+ * digits of a column stay under each other. */
 static void size_cell(struct table *t, const struct view *v, size_t column,
                       struct json_object *object, const char *field, const char *mark)
 {
@@ -176,16 +182,30 @@ static void owner_rows(struct table *t, const struct view *v, const struct secti
             if (!owner)
                 table_cell(t, i + 1, "- ");
             else
-                size_cell(t, v, i + 1, owner, "bytes",
-                          doc_bool(owner, "inferred", false) ? "~" : " ");
+                size_cell(t, v, i + 1, owner, "bytes", breakdown_mark(owner));
         }
     }
+}
+
+/* Memory that is taken away is rare: its row stands where some rank has any. */
+static bool gap_shown(const struct view *v, const char *name)
+{
+    bool is_rare = strcmp(name, "unmapped") == 0;
+
+    for (size_t i = 0; is_rare && i < v->count; i++) {
+        int64_t bytes;
+        if (doc_int(find_named(rank_at(v, i), "gaps", "name", name), "bytes", &bytes) && bytes)
+            return true;
+    }
+    return !is_rare;
 }
 
 static void gap_rows(struct table *t, const struct view *v, const struct section *s)
 {
     for (size_t g = 0; g < ARRAY_SIZE(s->gaps) && s->gaps[g]; g++) {
         char text[TEXT_BYTES] = "";
+        if (!gap_shown(v, s->gaps[g]))
+            continue;
         for (size_t k = 0; k < ARRAY_SIZE(gap_names); k++) {
             if (strcmp(gap_names[k].name, s->gaps[g]) == 0)
                 snprintf(text, sizeof(text), "  %s", gap_names[k].shown);

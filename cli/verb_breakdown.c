@@ -12,7 +12,7 @@ static const struct column flat_columns[] = {
     {"DEVICE", "device", COLUMN_NUMBER, true},   {"KIND", "kind", COLUMN_TEXT, true},
     {"LEVEL", "level", COLUMN_TEXT, true},       {"NAME", "name", COLUMN_TEXT, true},
     {"BYTES", "bytes", COLUMN_BYTES, true},      {"BLOCKS", "blocks", COLUMN_NUMBER, true},
-    {"INFERRED", "inferred", COLUMN_BOOL, true},
+    {"INFERRED", "inferred", COLUMN_BOOL, true}, {"SOURCE", "source", COLUMN_TEXT, true},
 };
 
 static void flat_rows(struct json_object *array, struct json_object *rank, const char *from,
@@ -21,7 +21,7 @@ static void flat_rows(struct json_object *array, struct json_object *rank, const
     for (size_t i = 0; i < doc_count(rank, from); i++) {
         struct json_object *item = doc_item(rank, from, i), *row = json_object_new_object();
         static const char *const of_rank[] = {"tgid", "rank", "device"};
-        static const char *const of_item[] = {"level", "bytes", "blocks", "inferred"};
+        static const char *const of_item[] = {"level", "bytes", "blocks", "inferred", "source"};
         for (size_t k = 0; k < ARRAY_SIZE(of_rank); k++)
             json_object_object_add(row, of_rank[k], json_object_get(doc_get(rank, of_rank[k])));
         for (size_t k = 0; k < ARRAY_SIZE(of_item); k++)

@@ -6,6 +6,7 @@
 
 #include "ask.h"
 #include "doc.h"
+#include "module_tree.h"
 #include "rows.h"
 
 /* What fits a few screens; --limit 0 asks for all. */
@@ -20,6 +21,7 @@ static const struct column columns[] = {
     {"REQUESTED", "requested_bytes", COLUMN_BYTES, false},
     {"OWNER", "owner", COLUMN_LONG, true},
     {"INFERRED", "inferred", COLUMN_BOOL, false},
+    {"SOURCE", "source", COLUMN_TEXT, false},
     {"AGE", "age_ns", COLUMN_DURATION, true},
     {"ALLOCATED", "allocated_ns", COLUMN_TIME, false},
     {"LAST ACCESS", "last_access_ns", COLUMN_TIME, false},
@@ -55,6 +57,8 @@ static int render(const struct args *args, const struct out *o, struct json_obje
 int verb_ls(const struct args *args)
 {
     struct error error = {0};
+    if (args->tree)
+        return verb_ls_tree(args);
     if (rows_check_fields(args, columns, ARRAY_SIZE(columns), &error) < 0)
         return fail(EXIT_USAGE, &error);
 

@@ -8,10 +8,10 @@
 
 #include "ask.h"
 #include "doc.h"
+#include "module_tree.h"
 #include "rows.h"
 
 #define LIMIT_DEFAULT 40
-#define TREE_INDENT_MAX 24
 
 static const struct column tensor_columns[] = {
     {"SIZE", "size_bytes", COLUMN_BYTES, true},
@@ -59,6 +59,12 @@ static void print_allocators(const struct args *args, const struct out *o,
             printf(", %s %s", labels[f], rows_format(text, sizeof(text), a, &column, args->units));
         }
         putchar('\n');
+        int64_t unmapped = 0;
+        char text[UNITS_TEXT_BYTES];
+        if (doc_int(a, "unmapped_bytes", &unmapped) && unmapped > 0)
+            printf("%sat least %s of reserved are addresses without memory now (sleep mode)%s\n",
+                   out_on(o, STYLE_BAD), units_format_signed_bytes(text, unmapped, args->units),
+                   out_off(o, STYLE_BAD));
     }
 }
 
@@ -71,25 +77,6 @@ static void print_reason(const struct out *o, struct json_object *coverage, cons
     if (why)
         printf("%s%s: %s%s\n", out_on(o, STYLE_DIM), what, out_clean(text, sizeof(text), why),
                out_off(o, STYLE_DIM));
-}
-
-static void print_tree(const struct args *args, const struct out *o, struct json_object *document)
-{
-    for (size_t i = 0; i < doc_count(document, "modules"); i++) {
-        struct json_object *m = doc_item(document, "modules", i);
-        struct column bytes = {.field = "bytes", .kind = COLUMN_BYTES};
-        const char *name = doc_text(m, "name", "?"), *last = strrchr(name, '.');
-        char text[64], clean[256], dtypes[256];
-        int64_t depth = 0;
-        doc_int(m, "depth", &depth);
-        if (depth < 0 || depth > TREE_INDENT_MAX)
-            depth = TREE_INDENT_MAX;
-        printf("%12s  %*s%s  %s%s%s\n", rows_format(text, sizeof(text), m, &bytes, args->units),
-               (int)(2 * depth), "",
-               out_clean(clean, sizeof(clean), depth && last ? last + 1 : name),
-               out_on(o, STYLE_DIM), out_clean(dtypes, sizeof(dtypes), doc_text(m, "dtypes", "")),
-               out_off(o, STYLE_DIM));
-    }
 }
 
 static int render(const struct args *args, const struct out *o, struct json_object *document)
@@ -112,7 +99,7 @@ static int render(const struct args *args, const struct out *o, struct json_obje
     print_reason(o, coverage, "names", "names_reason");
     putchar('\n');
     if (args->tree) {
-        print_tree(args, o, document);
+        module_tree_print(args, o, document);
         return EXIT_DONE;
     }
     code =

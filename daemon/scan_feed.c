@@ -107,9 +107,11 @@ static void on_close(struct api_call *call, void *userdata)
 }
 
 static void answer(struct manager *m, struct api_call *call, const struct scan_result *result,
-                   const struct view_scan_query *q)
+                   const struct view_scan_query *query)
 {
     const struct ring_stats *s = ring_stats(m->ring);
+    const struct target *t = targets_find(m->targets, query->tgid);
+    struct view_scan_query q = *query;
     struct view_context c = {
         .wall_ns = manager_wall_ns(),
         .boot_ns = manager_boot_ns(),
@@ -123,7 +125,9 @@ static void answer(struct manager *m, struct api_call *call, const struct scan_r
 
     json_object(&j);
     json_key(&j, "document");
-    r = view_scan(result, &c, q, &j);
+    q.ledger = m->ledger;
+    q.is_late = t && t->late;
+    r = view_scan(result, &c, &q, &j);
     json_end(&j);
     if (r == 0)
         api_reply_json(call, &j);

@@ -127,6 +127,9 @@ static int owner_row(struct history *h, uint32_t tgid, sqlite3_stmt *stmt)
         .count = (uint64_t)sqlite3_column_int64(stmt, 4),
         .peak_bytes = (uint64_t)sqlite3_column_int64(stmt, 5),
         .inferred = sqlite3_column_int(stmt, 6),
+        .read_bytes = sqlite3_column_type(stmt, 7) == SQLITE_NULL
+                          ? LEDGER_READ_UNKNOWN
+                          : (uint64_t)sqlite3_column_int64(stmt, 7),
     };
     return name ? ledger_restore_owner(h->ledger, tgid, name, &t) : -EBADMSG;
 }
@@ -172,8 +175,8 @@ static int process_row(struct history *h, sqlite3_stmt *stmt)
     r = ledger_process_update(h->ledger, &facts, 0);
     if (r == 0)
         r = sample_rows(h,
-                        "SELECT device,level,name,bytes,blocks,peak_bytes,inferred FROM sample "
-                        "JOIN owner ON owner.id=owner_id WHERE process_id=?1 AND wall_ns=?2",
+                        "SELECT device,level,name,bytes,blocks,peak_bytes,inferred,read_bytes "
+                        "FROM sample JOIN owner ON owner.id=owner_id WHERE process_id=?1 AND wall_ns=?2",
                         id, at, facts.tgid, owner_row);
     if (r == 0)
         r = sample_rows(h,

@@ -57,7 +57,7 @@
                     "name=name RETURNING id")                                                      \
     X(BLOCKS_DELETE, "DELETE FROM live_block WHERE process_id=?1")                                 \
     X(BLOCK_INSERT, "INSERT INTO live_block VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)")      \
-    X(SAMPLE_INSERT, "INSERT INTO sample VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)")                 \
+    X(SAMPLE_INSERT, "INSERT INTO sample VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)")             \
     X(SAMPLE_DEVICE_INSERT, "INSERT INTO sample_device VALUES (?1,?2,?3,?4,?5,?6,?7,?8)")          \
     X(SAMPLE_POOL_INSERT, "INSERT INTO sample_pool VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9)")           \
     X(EVENT_INSERT,                                                                                \

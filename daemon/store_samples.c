@@ -74,10 +74,12 @@ static int on_owner(void *userdata, const struct ledger_owner_total *t)
         r = store_owner_row(c->store, t->owner, &owner_id);
     if (r < 0)
         return r;
-    store_bind(c->store, STORE_SAMPLE_INSERT, 10,
+    store_bind(c->store, STORE_SAMPLE_INSERT, 11,
                (const int64_t[]){c->wall_ns, c->boot_ns, c->process_id, t->device, 0, owner_id,
                                  (int64_t)t->bytes, (int64_t)t->count, (int64_t)t->peak_bytes,
-                                 t->inferred});
+                                 t->inferred, (int64_t)t->read_bytes});
+    if (t->read_bytes == LEDGER_READ_UNKNOWN)
+        sqlite3_bind_null(c->store->statements[STORE_SAMPLE_INSERT], 11);
     sqlite3_bind_text(c->store->statements[STORE_SAMPLE_INSERT], 5, level_name(t->level), -1,
                       SQLITE_STATIC);
     return row_done(c, STORE_SAMPLE_INSERT);

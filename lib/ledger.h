@@ -91,6 +91,7 @@ struct ledger_entry {
     uint16_t device; /* driver logical id for physical entries, torch's index for blocks */
     uint16_t api;    /* probes.def row */
     enum ledger_level level;
+    bool is_read; /* found by reading the allocator: allocated at some time before allocated_ns */
 };
 
 /* Totals of one (process, device, level, owner). before_attach and PTA@small (blocks summed in the
@@ -100,8 +101,17 @@ struct ledger_owner_total {
     uint16_t device;
     enum ledger_level level;
     uint64_t bytes, count, peak_bytes;
+    uint64_t read_bytes; /* of bytes: found by reading (ledger_seen.h); LEDGER_READ_UNKNOWN */
     bool inferred;
 };
+#define LEDGER_READ_UNKNOWN UINT64_MAX /* a sample of before this was kept */
+
+/* Adds one owner's read bytes to another's: a sum with something unknown is unknown. */
+static inline void ledger_read_add(uint64_t *sum, uint64_t bytes)
+{
+    bool known = *sum != LEDGER_READ_UNKNOWN && bytes != LEDGER_READ_UNKNOWN;
+    *sum = known ? *sum + bytes : LEDGER_READ_UNKNOWN;
+}
 
 /* torch_npu's allocator of one (process, device, component), newest totals known. */
 struct ledger_pool {

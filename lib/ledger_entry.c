@@ -147,6 +147,7 @@ static void peak_note(const struct process *p, struct row *row)
         return;
     row->then_bytes = row->bytes;
     row->then_count = row->count;
+    row->then_read = row->read_bytes;
     row->epoch = d->epoch;
 }
 
@@ -187,6 +188,8 @@ static void sums_change(struct process *p, const struct entry *e, int sign, uint
 {
     struct row *row = row_at(p, e->row);
     peak_note(p, row);
+    if (e->flags & ENTRY_READ)
+        row->read_bytes += sign > 0 ? e->bytes : -e->bytes;
     if (sign > 0) {
         row->bytes += e->bytes;
         row->count++;

@@ -85,7 +85,8 @@ struct row {
     uint32_t key_b; /* level */
     uint32_t inferred;
     uint64_t bytes, count, peak_bytes;
-    uint64_t then_bytes, then_count; /* at the device's peak `epoch`, see peak_note() */
+    uint64_t read_bytes;                        /* of bytes: entries with ENTRY_READ */
+    uint64_t then_bytes, then_count, then_read; /* at the device's peak `epoch`: peak_note() */
     uint32_t epoch, zero;
 };
 
@@ -131,6 +132,7 @@ struct pool {
     int64_t unknown_freed_bytes; /* of it freed since, one by one */
     int64_t small_base_bytes;    /* small blocks that a reading found, less the kernel's sum then */
     bool has_totals;
+    bool small_read_unknown; /* restored from a sample that does not say */
     struct ledger_pool then; /* at the device's peak then_epoch */
     uint32_t then_epoch;
 };

@@ -25,7 +25,8 @@ int ledger_restore_owner(struct ledger *l, uint32_t tgid, const char *name,
     if (!p)
         return -ENOENT;
     if ((unsigned)t->level >= LEVEL_COUNT || t->device >= DEVICE_LIMIT || !plausible(t->bytes) ||
-        !plausible(t->count) || !plausible(t->peak_bytes))
+        !plausible(t->count) || !plausible(t->peak_bytes) ||
+        (t->read_bytes > t->bytes && t->read_bytes != LEDGER_READ_UNKNOWN))
         return -EBADMSG;
     if (owner == OWNER_ID_BEFORE_ATTACH) /* the device's and the pool's own figures say it */
         return 0;
@@ -33,7 +34,9 @@ int ledger_restore_owner(struct ledger *l, uint32_t tgid, const char *name,
         struct pool *pool = pool_get(l, p, (uint8_t)t->device, NM_BLOCK_CACHING);
         if (!pool)
             return t->device < POOL_DEVICE_LIMIT ? -ENOMEM : -EBADMSG;
-        pool->pub.small_bytes = (int64_t)t->bytes;
+        pool->small_read_unknown = t->read_bytes == LEDGER_READ_UNKNOWN;
+        pool->small_base_bytes = pool->small_read_unknown ? 0 : (int64_t)t->read_bytes;
+        pool->pub.small_bytes = (int64_t)t->bytes - pool->small_base_bytes;
         return 0;
     }
     uint32_t number;
@@ -44,6 +47,7 @@ int ledger_restore_owner(struct ledger *l, uint32_t tgid, const char *name,
     row->bytes = t->bytes;
     row->count = t->count;
     row->peak_bytes = t->peak_bytes;
+    row->read_bytes = t->read_bytes;
     row->inferred = t->inferred;
     if (t->level == LEVEL_HOST)
         p->pub.host_bytes += t->bytes;

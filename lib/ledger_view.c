@@ -102,6 +102,15 @@ static bool row_unchanged(const struct process *p, const struct row *row)
     return !d || row->epoch != d->epoch;
 }
 
+/* Of small blocks that no event told of, how much a reading did. */
+static uint64_t small_read(const struct pool *pool, uint64_t left)
+{
+    if (pool->small_read_unknown)
+        return LEDGER_READ_UNKNOWN;
+    int64_t read = pool->small_base_bytes > 0 ? pool->small_base_bytes : 0;
+    return (uint64_t)read < left ? (uint64_t)read : left;
+}
+
 /*
  * Small blocks by phase, those without one last: the sums are read at another moment than the
  * pool's total, which is what they are held within.
@@ -141,6 +150,7 @@ static uint32_t small_collect(const struct ledger *l, const struct process *p,
             .level = LEVEL_BLOCK,
             .bytes = (uint64_t)left,
             .peak_bytes = (uint64_t)left,
+            .read_bytes = small_read(pool, (uint64_t)left),
         };
     return count;
 }
@@ -159,6 +169,7 @@ static uint32_t owners_merge(struct ledger_owner_total *totals, uint32_t count)
         last->count += totals[i].count;
         last->peak_bytes += totals[i].peak_bytes;
         last->inferred |= totals[i].inferred;
+        ledger_read_add(&last->read_bytes, totals[i].read_bytes);
     }
     return kept;
 }
@@ -177,6 +188,7 @@ static uint32_t owners_collect(const struct ledger *l, const struct process *p,
             .bytes = now ? row->bytes : row->then_bytes,
             .count = now ? row->count : row->then_count,
             .peak_bytes = row->peak_bytes,
+            .read_bytes = now ? row->read_bytes : row->then_read,
             .inferred = row->inferred,
         };
     }
@@ -250,6 +262,7 @@ static void entry_show(const struct process *p, const struct entry *e, struct le
         .device = (uint16_t)row->key,
         .api = e->api,
         .level = (enum ledger_level)row->key_b,
+        .is_read = e->flags & ENTRY_READ,
     };
     switch (SPACE_OF(e->key_b)) {
     case SPACE_BLOCK:

@@ -21,6 +21,16 @@ struct owners {
     uint64_t physical_bytes, block_bytes;
 };
 
+/* How what an owner holds is known. Both: "event+read". */
+static const char *source_name(const struct ledger_owner_total *t)
+{
+    if (t->owner == OWNER_ID_BEFORE_ATTACH)
+        return "total"; /* of its blocks only the sum */
+    if (t->read_bytes == LEDGER_READ_UNKNOWN)
+        return NULL;
+    return !t->read_bytes ? "event" : t->read_bytes < t->bytes ? "event+read" : "read";
+}
+
 static void write_held(struct owners *o)
 {
     const struct ledger_owner_total *t = &o->held;
@@ -39,6 +49,9 @@ static void write_held(struct owners *o)
     view_bytes_or_null(j, "peak_bytes", seen && !o->merged && t->owner != OWNER_ID_PTA_SMALL,
                        (int64_t)t->peak_bytes);
     json_kbool(j, "inferred", t->inferred);
+    json_kstr(j, "source", source_name(t));
+    view_bytes_or_null(j, "read_bytes", t->read_bytes != LEDGER_READ_UNKNOWN,
+                       (int64_t)t->read_bytes);
     json_end(j);
     o->holds = o->merged = false;
 }
@@ -59,6 +72,7 @@ static int on_owner(void *userdata, const struct ledger_owner_total *t)
         o->held.bytes += t->bytes;
         o->held.count += t->count;
         o->held.inferred |= t->inferred;
+        ledger_read_add(&o->held.read_bytes, t->read_bytes);
         o->merged = true;
         return 0;
     }
@@ -113,8 +127,10 @@ static void write_gaps(const struct view_context *c, const struct view_row *row,
     write_gap(j, "outside_pools", "physical", outside,
               no_pool       ? no_pool
               : no_physical ? no_physical
-              : outside < 0 ? "the pools report more than was seen given to this process"
+              : outside < 0 ? "the pools have addresses without memory (sleep mode)"
                             : NULL);
+    write_gap(j, "unmapped", "reserved", outside < 0 ? -outside : 0,
+              no_pool ? no_pool : no_physical);
     write_gap(j, "driver_side", "driver", (int64_t)driver_side_bytes(row), no_driver);
     /* Frees that were lost leave memory in the ledger that the driver no longer counts. Without a
      * lost event there is none, however old the driver's figure is. */

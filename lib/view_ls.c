@@ -197,8 +197,11 @@ static void write_entry(const struct ls *s, const struct ledger_entry *e, struct
     json_kbool(j, "inferred", inferred.inferred);
     hex_or_null(j, "stream", e->stream);
     json_kstr(j, "level", level_name(e->level));
-    view_int_or_null(j, "allocated_ns", wall_ns != 0, (int64_t)wall_ns);
-    json_ku64(j, "age_ns", boot_ns > e->allocated_ns ? boot_ns - e->allocated_ns : 0);
+    json_kstr(j, "source", e->is_read ? "read" : "event");
+    /* a block that was read is older than that by an unknown time */
+    view_int_or_null(j, "allocated_ns", wall_ns != 0 && !e->is_read, (int64_t)wall_ns);
+    view_int_or_null(j, "age_ns", !e->is_read,
+                     boot_ns > e->allocated_ns ? (int64_t)(boot_ns - e->allocated_ns) : 0);
     json_key(j, "last_access_ns"); /* accesses are not observed */
     json_null(j);
     write_frames(s->context, e, j);

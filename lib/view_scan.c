@@ -9,18 +9,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "map.h"
-
-#define MODULES_MAX 8192u
-#define MODULE_DEPTH 12u
-
-/* A tensor counts when it is the first of its storage and its memory is held by the process. */
-static bool counts(const struct scan_tensor *t)
-{
-    return t->base == SCAN_NONE && t->device_type == TORCH_DEVICE_NPU &&
-           (t->place == SCAN_IN_LIVE ||
-            (t->is_owner && (t->place == SCAN_PLACE_UNKNOWN || t->place == SCAN_IN_NO_BLOCK)));
-}
+#include "scan_kind.h"
+#include "view_rows.h"
 
 static const char *place_name(uint8_t place)
 {
@@ -37,18 +27,6 @@ static const char *state_name(uint8_t state)
 {
     static const char *const names[] = {"live", "free", "pending", "unmapped"};
     return state < ARRAY_SIZE(names) ? names[state] : "unknown";
-}
-
-static bool is_quantised(const struct scan_tensor *t)
-{
-    const char *name = torch_dtype_name(t->dtype);
-    bool is_narrow = torch_dtype_bits(t->dtype) <= 8 && strcmp(name, "bool") != 0;
-    return t->role == SCAN_PARAMETER && (is_narrow || strncmp(name, "float8", 6) == 0);
-}
-
-static bool is_expert(const char *path)
-{
-    return strstr(path, ".experts.") || strstr(path, "w13_weight") || strstr(path, "w2_weight");
 }
 
 static void shape(struct json *j, const struct scan_tensor *t)
@@ -79,165 +57,19 @@ static void tensor_object(struct json *j, const struct scan_result *r, const str
     json_khex(j, "address", t->data);
     json_ki64(j, "device", t->device_type == TORCH_DEVICE_NPU ? t->device : -1);
     json_kstr(j, "place", place_name(t->place));
-    json_kbool(j, "counted", counts(t));
-    if (is_expert(path))
+    json_kbool(j, "counted", scan_counts(t));
+    struct scan_kind kind = scan_kind_of(t, path);
+    if (kind.is_expert)
         json_kbool(j, "expert", true);
-    if (is_quantised(t))
+    if (kind.is_quantised)
         json_kbool(j, "quantised", true);
+    if (kind.is_scale)
+        json_kbool(j, "scale", true);
     if (t->base != SCAN_NONE) {
         scan_path(r, r->tensors[t->base].node, false, path, sizeof(path));
         json_kstr(j, "base", path);
     }
     json_end(j);
-}
-
-/* --- sums --- */
-
-struct sum {
-    uint64_t bytes, count;
-    uint64_t dtypes; /* a bit per type of elements */
-};
-
-static void owners_array(struct json *j, const struct scan_result *r)
-{
-    struct sum sums[SCAN_OWNERS_MAX] = {{0}};
-
-    for (uint32_t i = 0; i < r->s.tensor_count; i++)
-        if (counts(&r->tensors[i])) {
-            sums[r->tensors[i].owner].bytes += r->tensors[i].storage_bytes;
-            sums[r->tensors[i].owner].count++;
-        }
-    json_karray(j, "owners");
-    for (uint32_t i = 0; i < r->s.owner_count; i++) {
-        if (!sums[i].count)
-            continue;
-        json_object(j);
-        json_kstr(j, "owner", r->owners[i]);
-        json_ku64(j, "bytes", sums[i].bytes);
-        json_ku64(j, "tensors", sums[i].count);
-        json_end(j);
-    }
-    json_end(j);
-}
-
-static void dtypes_array(struct json *j, const struct scan_result *r)
-{
-    static const char *const roles[] = {"tensor", "parameter", "buffer"};
-    struct sum sums[256][3] = {{{0}}};
-
-    for (uint32_t i = 0; i < r->s.tensor_count; i++)
-        if (counts(&r->tensors[i])) {
-            struct sum *s = &sums[r->tensors[i].dtype][r->tensors[i].role];
-            s->bytes += r->tensors[i].storage_bytes;
-            s->count++;
-        }
-    json_karray(j, "dtypes");
-    for (unsigned dtype = 0; dtype < 256; dtype++)
-        for (unsigned role = 0; role < 3; role++) {
-            if (!sums[dtype][role].count)
-                continue;
-            json_object(j);
-            json_kstr(j, "dtype", torch_dtype_name((uint8_t)dtype));
-            json_kstr(j, "role", roles[role]);
-            json_ku64(j, "bytes", sums[dtype][role].bytes);
-            json_ku64(j, "tensors", sums[dtype][role].count);
-            json_end(j);
-        }
-    json_end(j);
-}
-
-static void dtype_names(struct json *j, uint64_t dtypes)
-{
-    char text[256];
-    size_t length = 0;
-
-    text[0] = '\0';
-    for (unsigned d = 0; d < 64; d++)
-        if (dtypes >> d & 1)
-            length += length + 24 > sizeof(text)
-                          ? 0
-                          : (size_t)snprintf(text + length, sizeof(text) - length, "%s%s",
-                                             length ? "," : "", torch_dtype_name((uint8_t)d));
-    json_kstr(j, "dtypes", text);
-}
-
-/* Sums of every node: its own tensors and those below it. Parents come before their children. */
-static void sums_make(const struct scan_result *r, struct sum *sums)
-{
-    for (uint32_t i = 0; i < r->s.tensor_count; i++)
-        if (counts(&r->tensors[i])) {
-            struct sum *s = &sums[r->tensors[i].node];
-            s->bytes += r->tensors[i].storage_bytes;
-            s->count++;
-            s->dtypes |= 1ull << (r->tensors[i].dtype & 63);
-        }
-    for (uint32_t i = r->s.node_count; i-- > 0;)
-        if (r->nodes[i].parent != SCAN_NONE) {
-            struct sum *s = &sums[r->nodes[i].parent];
-            s->bytes += sums[i].bytes;
-            s->count += sums[i].count;
-            s->dtypes |= sums[i].dtypes;
-        }
-}
-
-/* The next node in the order of the tree: down, else to the side, else up and to the side. */
-static uint32_t tree_next(const struct scan_result *r, const uint32_t *child, const uint32_t *side,
-                          uint32_t node)
-{
-    if (child[node] != SCAN_NONE)
-        return child[node];
-    while (node != SCAN_NONE && side[node] == SCAN_NONE)
-        node = r->nodes[node].parent;
-    return node == SCAN_NONE ? SCAN_NONE : side[node];
-}
-
-static void module_object(struct json *j, const struct scan_result *r, uint32_t node,
-                          const struct sum *sum, unsigned depth)
-{
-    char path[SCAN_PATH_MAX];
-
-    scan_path(r, node, false, path, sizeof(path));
-    json_object(j);
-    json_kstr(j, "name", path);
-    json_ku64(j, "depth", depth);
-    json_ku64(j, "bytes", sum->bytes);
-    json_ku64(j, "tensors", sum->count);
-    dtype_names(j, sum->dtypes);
-    json_end(j);
-}
-
-/* Modules that hold something, each followed by those below it. */
-static int modules_array(struct json *j, const struct scan_result *r)
-{
-    uint32_t count = r->s.node_count, shown = 0, roots = SCAN_NONE;
-    _cleanup_free_ struct sum *sums = calloc(count + 1, sizeof(*sums));
-    _cleanup_free_ uint32_t *links = malloc((2 * (size_t)count + 1) * sizeof(*links));
-
-    if (!sums || !links)
-        return -ENOMEM;
-    uint32_t *child = links, *side = links + count;
-    sums_make(r, sums);
-    memset(links, 0xff, 2 * (size_t)count * sizeof(*links)); /* SCAN_NONE */
-    for (uint32_t i = count; i-- > 0;) {
-        uint32_t parent = r->nodes[i].parent;
-        side[i] = parent == SCAN_NONE ? roots : child[parent];
-        *(parent == SCAN_NONE ? &roots : &child[parent]) = i;
-    }
-    json_karray(j, "modules");
-    for (uint32_t i = roots; i != SCAN_NONE && shown < MODULES_MAX;
-         i = tree_next(r, child, side, i)) {
-        unsigned depth = 0;
-        if (!r->nodes[i].is_module || !sums[i].count)
-            continue;
-        for (uint32_t n = i; n != SCAN_NONE && !r->nodes[n].is_module_root; n = r->nodes[n].parent)
-            depth++;
-        if (depth > MODULE_DEPTH)
-            continue;
-        module_object(j, r, i, &sums[i], depth);
-        shown++;
-    }
-    json_end(j);
-    return 0;
 }
 
 /* --- blocks --- */
@@ -264,7 +96,53 @@ static void block_object(struct json *j, const struct scan_result *r, uint32_t i
     json_end(j);
 }
 
-static void allocators_array(struct json *j, const struct scan_result *r)
+struct physical {
+    int device; /* the driver's */
+    bool is_late, is_known;
+    uint64_t bytes;
+};
+
+static int on_device_use(void *userdata, const struct ledger_device_use *use)
+{
+    struct physical *p = userdata;
+
+    if (use->device != p->device)
+        return 0;
+    p->is_known = !p->is_late || use->driver_bytes != UINT64_MAX;
+    p->bytes = use->physical_bytes;
+    return 1;
+}
+
+/* All that the process has of a device. false: nobody knows. */
+static bool physical_of(const struct view_scan_query *q, uint8_t device, uint64_t *ret)
+{
+    const struct ledger_process *process =
+        q->ledger ? ledger_find_process(q->ledger, q->tgid) : NULL;
+    struct physical p = {.is_late = q->is_late};
+
+    if (!process)
+        return false;
+    p.device = view_device_of(&process->facts, device);
+    ledger_each_device(q->ledger, q->tgid, on_device_use, &p);
+    *ret = p.bytes;
+    return p.is_known;
+}
+
+/* The allocator keeps its books while sleep mode takes the memory away: what it has reserved beyond
+ * all that the process has is addresses only. */
+static void backing_write(struct json *j, const struct npualloc_device *d,
+                          const struct view_scan_query *q)
+{
+    uint64_t physical = 0;
+    bool known = d->has_stats && physical_of(q, d->device, &physical);
+
+    view_bytes_or_null(j, "physical_bytes", known, (int64_t)physical);
+    view_bytes_or_null(j, "unmapped_bytes", known,
+                       d->reserved_bytes > physical ? (int64_t)(d->reserved_bytes - physical) : 0);
+}
+
+static void allocators_array(struct json *j, const struct scan_result *r,
+                             const struct view_scan_query *q)
 {
     json_karray(j, "allocators");
     for (uint32_t i = 0; i < r->s.device_count; i++) {
@@ -286,11 +164,8 @@ static void allocators_array(struct json *j, const struct scan_result *r)
         json_ku64(j, "free_blocks", d->free_blocks);
         json_ku64(j, "largest_free_bytes", d->largest_free_bytes);
         json_ku64(j, "pending_bytes", d->pending_bytes);
-        json_key(j, "reserved_bytes");
-        if (d->has_stats)
-            json_u64(j, d->reserved_bytes);
-        else
-            json_null(j);
+        view_bytes_or_null(j, "reserved_bytes", d->has_stats, (int64_t)d->reserved_bytes);
+        backing_write(j, d, q);
         json_end(j);
     }
     json_end(j);
@@ -399,10 +274,8 @@ int view_scan(const struct scan_result *r, const struct view_context *c,
     json_object(j);
     view_header(c, j);
     summary(j, r, q);
-    allocators_array(j, r);
-    owners_array(j, r);
-    dtypes_array(j, r);
-    int n = modules_array(j, r);
+    allocators_array(j, r, q);
+    int n = view_scan_sums(r, j);
     if (n == 0)
         n = tensors_array(j, r, q);
     if (n == 0)

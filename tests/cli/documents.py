@@ -29,8 +29,9 @@ RANK1 = {**RANK0, "tgid": 1235, "rank": 1, "device": 1, "physical_device": 1,
 PS = {**HEADER, "ranks": [RANK0, RANK1]}
 
 
-def owner(name, level, size, blocks, inferred=False):
-    return {"owner": name, "level": level, "bytes": size, "blocks": blocks, "inferred": inferred}
+def owner(name, level, size, blocks, inferred=False, source="event"):
+    return {"owner": name, "level": level, "bytes": size, "blocks": blocks, "inferred": inferred,
+            "source": source}
 
 
 def gap(name, level, size, reason=None):

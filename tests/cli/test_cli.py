@@ -360,6 +360,73 @@ class Output(Case):
         self.assertIn("? driver_side: no driver figure", out)
         self.assertIn("~ inferred", out)
 
+    def test_what_was_read_has_a_mark(self):
+        rank = {**D.RANK0, "owners": [D.owner("PTA@vllm@weights", "allocated", 3 * D.GIB, 7, source="read"),
+                                      D.owner("PTA@block", "allocated", 2 * D.GIB, 7, source="event+read"),
+                                      D.owner("before_attach", "allocated", D.GIB, None, source="total")],
+                "gaps": [D.gap("unmapped", "reserved", 5 * D.MIB)], "checks": []}
+        self.daemon(Breakdown=document({**D.HEADER, "ranks": [rank], "devices": []}))
+        out = self.run_cli("breakdown").stdout
+        self.assertIn("  PTA@vllm@weights", out)
+        for line in ["3.00 GiB^", "2.00 GiB^", "  - without memory"]:
+            self.assertIn(line, out)
+        self.assertNotIn("1.00 GiB^", out)
+        self.assertRegex(out, r"(?m)^\^ allocated before npumem attached, found by reading .*npumem scan PID$")
+        self.fresh_daemon(Breakdown=document(D.BREAKDOWN))
+        out = self.run_cli("breakdown").stdout
+        self.assertNotIn("^", out)
+        self.assertNotIn("without memory", out)
+
+    def fresh_daemon(self, **script):
+        self.doCleanups()
+        self.setUp()
+        return self.daemon(**script)
+
+    def module(self, name, depth, **dtypes):
+        return {"name": name, "depth": depth, "bytes": sum(dtypes.values()), "tensors": len(dtypes),
+                "dtypes": ",".join(dtypes), "dtype_bytes": dtypes}
+
+    def scanned(self, odd=0):
+        modules = [self.module("model", 0, bfloat16=900)]
+        for i in range(4):
+            size = 100 + (odd if i == 3 else 0)
+            modules += [self.module(f"model.layers.{i}", 2, bfloat16=size, int8=8),
+                        self.module(f"model.layers.{i}.mlp", 3, bfloat16=size, int8=8)]
+        return {**D.HEADER, "framework": "vllm", "root": "R", "python": "3.11", "coverage": {"names": "full"},
+                "allocators": [], "owners": [], "tensors": [], "modules": modules,
+                "layers": [m for m in modules if m["depth"] == 2],
+                "dtypes": [{"dtype": "bfloat16", "role": "parameter", "bytes": 900, "tensors": 3}],
+                "parameters": [{"kind": "quantised", "expert": True, "bytes": 32, "tensors": 4},
+                               {"kind": "plain", "expert": False, "bytes": 500, "tensors": 4}]}
+
+    def test_tree_of_all_ranks(self):
+        d = self.daemon(Scan=lambda p: document(self.scanned(odd=p["tgid"] % 2)))
+        out = self.run_cli("ls", "--tree", "--units", "B").stdout
+        self.assertEqual(sorted(r["parameters"]["tgid"] for r in d.requests if r["method"].endswith(".Scan")),
+                         [1234, 1235])
+        even, odd = out.split("pid 1235")
+        self.assertIn("pid 1234, rank 0, device 0", even)
+        self.assertRegex(even, r"108 B +0 to 3, 4 alike, each  bfloat16 100 B, int8 8 B")
+        self.assertEqual(even.count("mlp"), 1)
+        self.assertIn("layers      4 of 108 B each from model.layers.0 on (bfloat16 100 B, int8 8 B)", even)
+        self.assertIn("32 B quantised (experts), 500 B plain", even)
+        # the layer that differs stands out
+        self.assertRegex(odd, r"0 to 2, 3 alike")
+        self.assertRegex(odd, r"109 B +3  bfloat16 101 B, int8 8 B")
+        self.assertIn("3 of 108 B each from model.layers.0 on", odd)
+        self.assertEqual(self.run_cli("ls", "--tree", "-v").stdout.count("mlp"), 8)
+        doc = json.loads(self.run_cli("ls", "--tree", "-o", "json").stdout)
+        self.assertEqual([r["tgid"] for r in doc["ranks"]], [1234, 1235])
+        self.assertEqual(len(doc["ranks"][0]["modules"]), 9)
+        rows = list(csv.DictReader(io.StringIO(self.run_cli("ls", "--tree", "-o", "csv").stdout)))
+        self.assertEqual(len(rows), 18)
+
+    def test_tree_of_what_cannot_be_scanned(self):
+        self.daemon(Scan=error("Failed", "process 1234: its memory may not be read"))
+        out = self.run_cli("ls", "--tree").stdout
+        self.assertIn("? names: ", out)
+        self.assertIn("may not be read", out)
+
     def test_breakdown_that_does_not_add_up_says_so(self):
         doc = copy.deepcopy(D.BREAKDOWN)
         doc["ranks"][0]["checks"][0] = D.check("physical", 30 * D.GIB, 3 * D.MIB)

@@ -185,7 +185,7 @@ static inline int do_block(struct world *w, uint8_t action, uint64_t address, in
 
 struct level_sum {
     enum ledger_level level;
-    uint64_t bytes, count;
+    uint64_t bytes, count, read_bytes;
     const char *owner;
     const struct ledger *ledger;
     bool inferred;
@@ -216,6 +216,7 @@ static inline int level_sum_owner(void *userdata, const struct ledger_owner_tota
         (!s->owner || strcmp(s->owner, ledger_owner_name(s->ledger, t->owner)) == 0)) {
         s->bytes += t->bytes;
         s->count += t->count;
+        s->read_bytes += t->read_bytes;
         s->inferred |= t->inferred;
     }
     return 0;

@@ -52,6 +52,28 @@ static void an_idle_process_has_figures_without_an_event(void **state)
     assert_int_equal(owner_sum(w, LEVEL_BLOCK, "PTA@vllm@kv_cache").bytes, 8 * MIB);
     assert_int_equal(owner_sum(w, LEVEL_BLOCK, "PTA@block").bytes, 2 * MIB);
     assert_int_equal(owner_sum(w, LEVEL_BLOCK, NULL).bytes, 12 * MIB);
+    /* 8 + 2 read one by one, 1 as a sum; 1 stays before attach */
+    assert_int_equal(owner_sum(w, LEVEL_BLOCK, NULL).read_bytes, 11 * MIB);
+}
+
+/* An owner of both kinds, and what a free of each takes away. */
+static void what_was_read_is_known_apart(void **state)
+{
+    struct world *w = *state;
+    do_block(w, NM_BLOCK_MALLOC, 0x1000, 2 * MIB, T(8 * (int64_t)MIB, 40 * MIB, 9 * MIB));
+    begin(w);
+    totals(w, 8 * MIB, 40 * MIB, 0);
+    assert_int_equal(see(w, 0x100000, 6 * MIB, "PTA@block"), 0);
+    ledger_seen_end(w->ledger, TGID, w->now_ns);
+    struct level_sum t = owner_sum(w, LEVEL_BLOCK, "PTA@block");
+    assert_int_equal(t.bytes, 8 * MIB);
+    assert_int_equal(t.read_bytes, 6 * MIB);
+    do_block(w, NM_BLOCK_FREE, 0x1000, 2 * MIB, T(6 * (int64_t)MIB, 40 * MIB, 9 * MIB));
+    assert_int_equal(owner_sum(w, LEVEL_BLOCK, "PTA@block").read_bytes, 6 * MIB);
+    do_block(w, NM_BLOCK_FREE, 0x100000, 6 * MIB, T(0, 40 * MIB, 9 * MIB));
+    t = owner_sum(w, LEVEL_BLOCK, "PTA@block");
+    assert_int_equal(t.bytes, 0);
+    assert_int_equal(t.read_bytes, 0);
 }
 
 static void before_attach_shrinks_and_frees_find_their_block(void **state)
@@ -127,6 +149,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(an_idle_process_has_figures_without_an_event),
+        TEST(what_was_read_is_known_apart),
         TEST(before_attach_shrinks_and_frees_find_their_block),
         TEST(what_is_freed_while_it_is_read_stays_out),
         TEST(another_reading_takes_the_place_of_the_first),
