@@ -132,8 +132,9 @@ struct pool {
     int64_t unknown_freed_bytes; /* of it freed since, one by one */
     int64_t small_base_bytes;    /* small blocks that a reading found, less the kernel's sum then */
     bool has_totals;
-    bool small_read_unknown; /* restored from a sample that does not say */
-    struct ledger_pool then; /* at the device's peak then_epoch */
+    bool is_restored;          /* of a sample, which said of pub.small_bytes: */
+    uint64_t small_read_bytes; /* LEDGER_READ_UNKNOWN */
+    struct ledger_pool then;   /* at the device's peak then_epoch */
     uint32_t then_epoch;
 };
 

@@ -34,9 +34,9 @@ int ledger_restore_owner(struct ledger *l, uint32_t tgid, const char *name,
         struct pool *pool = pool_get(l, p, (uint8_t)t->device, NM_BLOCK_CACHING);
         if (!pool)
             return t->device < POOL_DEVICE_LIMIT ? -ENOMEM : -EBADMSG;
-        pool->small_read_unknown = t->read_bytes == LEDGER_READ_UNKNOWN;
-        pool->small_base_bytes = pool->small_read_unknown ? 0 : (int64_t)t->read_bytes;
-        pool->pub.small_bytes = (int64_t)t->bytes - pool->small_base_bytes;
+        pool->is_restored = true;
+        pool->small_read_bytes = t->read_bytes;
+        pool->pub.small_bytes = (int64_t)t->bytes;
         return 0;
     }
     uint32_t number;

@@ -105,8 +105,8 @@ static bool row_unchanged(const struct process *p, const struct row *row)
 /* Of small blocks that no event told of, how much a reading did. */
 static uint64_t small_read(const struct pool *pool, uint64_t left)
 {
-    if (pool->small_read_unknown)
-        return LEDGER_READ_UNKNOWN;
+    if (pool->is_restored)
+        return pool->small_read_bytes;
     int64_t read = pool->small_base_bytes > 0 ? pool->small_base_bytes : 0;
     return (uint64_t)read < left ? (uint64_t)read : left;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a store knows of an earlier moment: the sums that the ledger had then, in a ledger again. */
+#include "ledger_seen.h"
 #include "store_fixture.h"
 
 #include "embedded.h"
@@ -16,7 +17,7 @@ static void execute_new(const struct fixture *f, const char *sql)
 
 struct totals {
     const struct ledger *ledger;
-    uint64_t physical, blocks;
+    uint64_t physical, blocks, read;
     char names[512];
 };
 
@@ -27,6 +28,7 @@ static int add_owner(void *userdata, const struct ledger_owner_total *t)
         sum->physical += t->bytes;
     if (t->level == LEVEL_BLOCK)
         sum->blocks += t->bytes;
+    ledger_read_add(&sum->read, t->read_bytes);
     strncat(sum->names, ledger_owner_name(sum->ledger, t->owner),
             sizeof(sum->names) - strlen(sum->names) - 1);
     strncat(sum->names, ";", sizeof(sum->names) - strlen(sum->names) - 1);
@@ -101,6 +103,31 @@ static void test_each_moment_has_its_sums(void **state)
     ledger_free(then);
 }
 
+/* How much of an owner was read, not seen allocated; a file that does not say leaves it unknown. */
+static void test_what_was_read(void **state)
+{
+    struct fixture *f = *state;
+    struct process_facts facts = {.tgid = 77, .rank = -1, .world_size = -1};
+    struct ledger_seen_totals totals = {.allocated_bytes = 32 * MIB,
+                                        .active_bytes = 32 * MIB,
+                                        .reserved_bytes = 64 * MIB,
+                                        .small_bytes = MIB};
+    struct ledger_seen_block b = {.address = 0x9000, .bytes = 30 * MIB, .owner = "PTA@x"};
+    struct ledger *then;
+    uint64_t newest;
+
+    process_begin(f, &facts);
+    assert_int_equal(ledger_seen_begin(f->ledger, 77, f->boot_ns), 0);
+    assert_int_equal(ledger_seen_pool(f->ledger, 77, 0, &totals, f->boot_ns), 0);
+    assert_int_equal(ledger_seen_block(f->ledger, 77, &b), 0);
+    ledger_seen_end(f->ledger, 77, f->boot_ns);
+    assert_int_equal(store_sample(f->store, f->ledger, f->boot_ns), 0);
+    assert_int_equal(history(f, f->boot_ns, &then, &newest), 1);
+    assert_int_equal(totals_of(then, 77).blocks, 32 * MIB); /* 1 before attach */
+    assert_int_equal(totals_of(then, 77).read, 31 * MIB);
+    ledger_free(then);
+}
+
 static void test_only_who_lived_then(void **state)
 {
     struct fixture *f = *state;
@@ -154,9 +181,11 @@ static void test_rows_that_lie_are_left_out(void **state)
     segment_alloc(f, 77, 0, 0x10000000, 64 * MIB);
     assert_int_equal(store_sample(f->store, f->ledger, f->boot_ns), 0);
     execute(f, "INSERT INTO sample SELECT wall_ns,boot_ns,process_id,device,'nonsense',owner_id,"
-               "bytes,blocks,peak_bytes,0 FROM sample LIMIT 1");
+               "bytes,blocks,peak_bytes,0,0 FROM sample LIMIT 1");
     execute(f, "INSERT INTO sample SELECT wall_ns,boot_ns,process_id,device,level,owner_id,"
-               "-5,blocks,peak_bytes,0 FROM sample LIMIT 1");
+               "-5,blocks,peak_bytes,0,0 FROM sample LIMIT 1");
+    execute(f, "INSERT INTO sample SELECT wall_ns,boot_ns,process_id,device,'allocated',owner_id,"
+               "bytes,blocks,peak_bytes,0,bytes+1 FROM sample LIMIT 1");
     execute(f, "INSERT INTO sample_pool SELECT wall_ns,boot_ns,process_id,99,'caching',1,1,1,1 "
                "FROM sample LIMIT 1");
     execute(f, "INSERT INTO sample_device SELECT wall_ns,boot_ns,process_id,70000,1,9,NULL,1 "
@@ -189,6 +218,7 @@ static void test_a_file_of_the_first_version(void **state)
     assert_int_equal(newest, 1500);
     assert_int_equal(totals_of(then, 77).physical, 64 * MIB);
     assert_string_equal(totals_of(then, 77).names, "CANN@HCCL;");
+    assert_int_equal(totals_of(then, 77).read, LEDGER_READ_UNKNOWN);
     assert_int_equal(ledger_find_process(then, 77)->facts.rank, 1);
     assert_int_equal(ledger_find_process(then, 77)->facts.replica, -1);
     ledger_free(then);
@@ -197,11 +227,9 @@ static void test_a_file_of_the_first_version(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_STORE(test_each_moment_has_its_sums),
-        WITH_STORE(test_only_who_lived_then),
-        WITH_STORE(test_marks),
-        WITH_STORE(test_rows_that_lie_are_left_out),
-        WITH_STORE(test_a_file_of_the_first_version),
+        WITH_STORE(test_each_moment_has_its_sums),   WITH_STORE(test_what_was_read),
+        WITH_STORE(test_only_who_lived_then),        WITH_STORE(test_marks),
+        WITH_STORE(test_rows_that_lie_are_left_out), WITH_STORE(test_a_file_of_the_first_version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
