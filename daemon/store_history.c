@@ -174,10 +174,11 @@ static int process_row(struct history *h, sqlite3_stmt *stmt)
     facts_read(stmt, &facts);
     r = ledger_process_update(h->ledger, &facts, 0);
     if (r == 0)
-        r = sample_rows(h,
-                        "SELECT device,level,name,bytes,blocks,peak_bytes,inferred,read_bytes "
-                        "FROM sample JOIN owner ON owner.id=owner_id WHERE process_id=?1 AND wall_ns=?2",
-                        id, at, facts.tgid, owner_row);
+        r = sample_rows(
+            h,
+            "SELECT device,level,name,bytes,blocks,peak_bytes,inferred,read_bytes "
+            "FROM sample JOIN owner ON owner.id=owner_id WHERE process_id=?1 AND wall_ns=?2",
+            id, at, facts.tgid, owner_row);
     if (r == 0)
         r = sample_rows(h,
                         "SELECT device,physical_bytes,before_attach_bytes,driver_bytes,peak_bytes "
