@@ -278,6 +278,8 @@ struct ledger_phase_use {
     uint64_t peak_physical_bytes;
     struct ledger_mem_info first, last; /* questions asked in it */
 };
+/* Whether a class is the one with this word of the ledger's phase table ("kv_cache"). */
+bool ledger_phase_is(const struct ledger *l, uint32_t class_id, const char *word);
 int ledger_each_phase(const struct ledger *l, uint32_t tgid,
                       int (*fn)(void *, const struct ledger_phase_use *), void *userdata);
 

@@ -37,6 +37,11 @@ uint32_t owner_of_phase_known(const struct ledger *l, uint32_t phase)
     return class_id ? l->phase_owners[class_id][detail] : OWNER_UNKNOWN;
 }
 
+bool ledger_phase_is(const struct ledger *l, uint32_t class_id, const char *word)
+{
+    return class_id && l->config.phases && phase_class_is(l->config.phases, class_id, word);
+}
+
 bool owner_is_phase(const struct ledger *l, uint32_t owner, const char *word)
 {
     if (owner < OWNER_ID_COUNT)

@@ -7,72 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "alloc_conf.h"
 #include "oom.h"
+#include "settings.h"
 #include "units.h"
 
-#define GIB ((uint64_t)1 << 30)
-/* vLLM's default. Source: vLLM CacheConfig. */
-#define UTILIZATION_DEFAULT 0.9
-#define UTILIZATION_STEP 0.01
-
-struct known_settings {
-    bool conf_known; /* the environment was read */
-    const char *conf_text;
-    struct alloc_conf conf;
-    bool sleep_mode; /* CaMem refuses expandable segments */
-    bool is_vllm;
-};
-
-static void settings_read(const struct oom_snapshot *s, struct known_settings *k)
-{
-    const char *title = s->settings.title ? s->settings.title : "";
-
-    memset(k, 0, sizeof(*k));
-    alloc_conf_init(&k->conf);
-    k->conf_known = s->settings.environment != NULL;
-    k->conf_text = alloc_conf_variable(s->settings.environment, s->settings.environment_bytes,
-                                       ALLOC_CONF_NAME);
-    if (k->conf_text && alloc_conf_parse(k->conf_text, &k->conf, NULL) < 0)
-        k->conf_known = false;
-    k->sleep_mode = strstr(title, "--enable-sleep-mode") != NULL;
-    k->is_vllm = strstr(title, "VLLM") || strstr(title, "vllm");
-}
-
-/* The smallest cut, in steps of 0.01, that leaves `bytes` more. */
-static void advise_utilization(const struct oom_snapshot *s, uint64_t bytes, const char *confidence,
-                               struct advice_list *list)
-{
-    char value[32], from[48], to[48], text[UNITS_TEXT_BYTES];
-    double now = UTILIZATION_DEFAULT;
-    const char *note = " (default)";
-
-    if (bytes == ANALYSIS_UNKNOWN || !bytes || s->total_bytes == ANALYSIS_UNKNOWN)
-        return;
-    if (analysis_option(s->settings.title, "--gpu-memory-utilization", value, sizeof(value)) ||
-        analysis_option(s->settings.title, "--mem-fraction-static", value, sizeof(value))) {
-        double parsed;
-        if (sscanf(value, "%lf", &parsed) == 1 && parsed > 0 && parsed <= 1) {
-            now = parsed;
-            note = "";
-        }
-    }
-    uint64_t step = (uint64_t)((double)s->total_bytes * UTILIZATION_STEP);
-    uint64_t steps = (bytes + step - 1) / step;
-    double lower = now - (double)steps * UTILIZATION_STEP;
-    if (lower <= 0)
-        return;
-    snprintf(from, sizeof(from), "%.2f%s", now, note);
-    snprintf(to, sizeof(to), "%.2f", lower);
-    advice_add(list, "gpu_memory_utilization", from, to, steps * step, confidence,
-               "short by %s of %.2f GiB: %llu step%s of 0.01",
-               units_format_bytes(text, bytes, UNITS_AUTO), (double)s->total_bytes / (double)GIB,
-               (unsigned long long)steps, steps == 1 ? "" : "s");
-    list->items[list->count - 1].verb = "budget";
-}
-
 static void advise_fragmentation(const struct oom_snapshot *s, const struct oom_result *r,
-                                 const struct known_settings *k, struct advice_list *list)
+                                 const struct settings *k, struct advice_list *list)
 {
     bool excluded = k->sleep_mode || k->conf.keys & (ALLOC_CONF_MAX_SPLIT | ALLOC_CONF_GC);
     const char *confidence = k->conf_known ? "high" : "medium";
@@ -94,11 +34,11 @@ static void advise_fragmentation(const struct oom_snapshot *s, const struct oom_
     }
     if (list->count)
         list->items[list->count - 1].verb = "whatif";
-    advise_utilization(s, s->requested_bytes, "medium", list);
+    settings_advise_lower(k, s->total_bytes, s->requested_bytes, "medium", list);
 }
 
 static void advise_capacity(const struct oom_snapshot *s, const struct oom_result *r,
-                            const struct known_settings *k, struct advice_list *list)
+                            const struct settings *k, struct advice_list *list)
 {
     bool at_limit = s->allowed_bytes != ANALYSIS_UNKNOWN && s->free_bytes != ANALYSIS_UNKNOWN &&
                     s->requested_bytes != ANALYSIS_UNKNOWN && s->free_bytes >= s->requested_bytes;
@@ -120,7 +60,8 @@ static void advise_capacity(const struct oom_snapshot *s, const struct oom_resul
                    "the process's own limit was hit, the card had room");
         return;
     }
-    advise_utilization(s, r->short_bytes, r->verdict == OOM_BUDGET ? "high" : "medium", list);
+    settings_advise_lower(k, s->total_bytes, r->short_bytes,
+                          r->verdict == OOM_BUDGET ? "high" : "medium", list);
     if (r->verdict != OOM_BUDGET && k->is_vllm)
         advice_add(list, "max_num_batched_tokens", NULL, "lower", ANALYSIS_UNKNOWN, "low",
                    "the activations of one step grow with it");
@@ -148,9 +89,9 @@ static void advise_foreign(const struct oom_snapshot *s, const struct oom_result
 
 void oom_advise(const struct oom_snapshot *s, struct oom_result *ret)
 {
-    struct known_settings k;
+    struct settings k;
 
-    settings_read(s, &k);
+    settings_read(&s->settings, &k);
     switch (ret->verdict) {
     case OOM_BOGUS_SIZE: /* no setting mends a wrong size */
         break;

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * settings.c - see settings.h.
+ */
+#include "settings.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "units.h"
+
+#define GIB ((uint64_t)1 << 30)
+
+const char *settings_variable(const struct analysis_settings *in, const char *name)
+{
+    return in->environment ? alloc_conf_variable(in->environment, in->environment_bytes, name)
+                           : NULL;
+}
+
+static void complain(struct settings *s, const char *name, const char *value, const char *why)
+{
+    if (!s->complaint[0])
+        snprintf(s->complaint, sizeof(s->complaint), "%s=%.60s: %.120s", name, value, why);
+}
+
+static void read_utilization(const char *title, struct settings *s)
+{
+    static const char *const names[] = {"--gpu-memory-utilization", "--gpu_memory_utilization",
+                                        "--mem-fraction-static"};
+    char value[32], *end;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (!analysis_option(title, names[i], value, sizeof(value)))
+            continue;
+        double number = strtod(value, &end);
+        if (end != value && !*end && isfinite(number) && number > 0 && number <= 1) {
+            s->utilization = number;
+            s->is_utilization_given = true;
+        } else {
+            complain(s, names[i], value, "not a number above 0 and at most 1");
+        }
+        return;
+    }
+}
+
+static void read_cache_size(const char *title, struct settings *s)
+{
+    static const char *const names[] = {"--kv-cache-memory-bytes", "--kv-cache-memory"};
+    char value[32];
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        uint64_t bytes;
+        if (!analysis_option(title, names[i], value, sizeof(value)))
+            continue;
+        if (units_parse_bytes(value, &bytes) == 0 && bytes > 0)
+            s->kv_cache_bytes = bytes;
+        else
+            complain(s, names[i], value, "not a size");
+        return;
+    }
+}
+
+void settings_read(const struct analysis_settings *in, struct settings *ret)
+{
+    const char *title = in->title ? in->title : "";
+    struct error error = {0};
+
+    *ret = (struct settings){
+        .utilization = SETTINGS_UTILIZATION,
+        .kv_cache_bytes = ANALYSIS_UNKNOWN,
+        .environment_known = in->environment != NULL,
+        .conf_known = in->environment != NULL,
+        .conf_text = settings_variable(in, ALLOC_CONF_NAME),
+        .sleep_mode = strstr(title, "--enable-sleep-mode") != NULL,
+        .is_vllm = strstr(title, "VLLM") || strstr(title, "vllm"),
+        .is_eager = strstr(title, "--enforce-eager") != NULL,
+    };
+    alloc_conf_init(&ret->conf);
+    if (ret->conf_text && alloc_conf_parse(ret->conf_text, &ret->conf, &error) < 0) {
+        ret->conf_known = false;
+        complain(ret, ALLOC_CONF_NAME, ret->conf_text, error.what);
+    }
+    read_utilization(title, ret);
+    read_cache_size(title, ret);
+}
+
+void settings_advise_lower(const struct settings *s, uint64_t total_bytes, uint64_t bytes,
+                           const char *confidence, struct advice_list *list)
+{
+    char from[48], to[48], text[UNITS_TEXT_BYTES];
+
+    if (bytes == ANALYSIS_UNKNOWN || !bytes || total_bytes == ANALYSIS_UNKNOWN ||
+        s->kv_cache_bytes != ANALYSIS_UNKNOWN)
+        return;
+    uint64_t step = (uint64_t)((double)total_bytes * SETTINGS_UTILIZATION_STEP);
+    uint64_t steps = step ? (bytes + step - 1) / step : 0;
+    double lower = s->utilization - (double)steps * SETTINGS_UTILIZATION_STEP;
+    if (!steps || lower <= 0)
+        return;
+    snprintf(from, sizeof(from), "%.2f%s", s->utilization,
+             s->is_utilization_given ? "" : " (default)");
+    snprintf(to, sizeof(to), "%.2f", lower);
+    advice_add(list, "gpu_memory_utilization", from, to, steps * step, confidence,
+               "short by %s of %.2f GiB: %llu step%s of 0.01",
+               units_format_bytes(text, bytes, UNITS_AUTO), (double)total_bytes / (double)GIB,
+               (unsigned long long)steps, steps == 1 ? "" : "s");
+    list->items[list->count - 1].verb = "budget";
+}

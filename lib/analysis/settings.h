@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * settings.h - what a process runs with, as far as it decides about memory: its environment and the
+ * command line of its server.
+ *
+ * Both are hostile texts. A value that torch_npu or vLLM would refuse is not used, and `complaint`
+ * says so.
+ */
+#ifndef NPUMEM_ANALYSIS_SETTINGS_H
+#define NPUMEM_ANALYSIS_SETTINGS_H
+
+#include "alloc_conf.h"
+#include "analysis.h"
+
+/* vLLM's default of gpu_memory_utilization. Source: vLLM CacheConfig: 0.92 in 0.23, 0.9 for years
+ * before; at which version between it changed is not known here. */
+#define SETTINGS_UTILIZATION 0.9
+#define SETTINGS_UTILIZATION_NEW 0.92
+/* Finest step in which people set it. */
+#define SETTINGS_UTILIZATION_STEP 0.01
+
+struct settings {
+    bool environment_known; /* the environment was read */
+    bool conf_known;        /* ... and PYTORCH_NPU_ALLOC_CONF is one that torch_npu takes */
+    const char *conf_text;  /* NULL not set. Borrowed */
+    struct alloc_conf conf;
+    bool sleep_mode; /* CaMem refuses expandable segments */
+    bool is_vllm, is_eager;
+    double utilization; /* the default where none is given */
+    bool is_utilization_given;
+    uint64_t kv_cache_bytes; /* fixed by the command line; ANALYSIS_UNKNOWN: planned by vLLM */
+    char complaint[ANALYSIS_TEXT_BYTES]; /* about the first setting that cannot be used; "" none */
+};
+
+/* Reads them; ret borrows from in. */
+void settings_read(const struct analysis_settings *in, struct settings *ret);
+
+/* Value of an environment variable, NULL not set or not known. Borrowed. */
+const char *settings_variable(const struct analysis_settings *in, const char *name);
+
+/* gpu_memory_utilization in the smallest cut of 0.01 that leaves `bytes` more of the card; nothing
+ * where that cannot be told or does not decide. */
+void settings_advise_lower(const struct settings *s, uint64_t total_bytes, uint64_t bytes,
+                           const char *confidence, struct advice_list *list);
+
+#endif
