@@ -7,7 +7,6 @@
  */
 #include "proctcp.h"
 
-#include <arpa/inet.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,22 +14,26 @@
 #define STATE_LISTEN 0x0a
 #define LINE_MAX_BYTES 256
 
-/* Hex words of an address in the kernel's order: 1 (IPv4) or 4 (IPv6). */
+/* An address as the kernel prints it: 1 (IPv4) or 4 (IPv6) words, whose bytes in memory are the
+ * address's. */
 static bool is_reached(const char *hex)
 {
-    uint32_t words[4];
+    static const uint8_t none[12] = {0}, mapped[12] = {[10] = 0xff, [11] = 0xff};
     size_t digits = strspn(hex, "0123456789ABCDEFabcdef");
+    uint32_t words[4] = {0};
+    uint8_t bytes[16];
 
-    if (digits == 8 && sscanf(hex, "%8" SCNx32, &words[0]) == 1)
-        return words[0] == 0 || (ntohl(words[0]) >> 24) == 127;
-    if (digits != 32 || sscanf(hex, "%8" SCNx32 "%8" SCNx32 "%8" SCNx32 "%8" SCNx32, &words[0],
-                               &words[1], &words[2], &words[3]) != 4)
+    if ((digits != 8 && digits != 32) ||
+        sscanf(hex, "%8" SCNx32 "%8" SCNx32 "%8" SCNx32 "%8" SCNx32, &words[0], &words[1],
+               &words[2], &words[3]) != (int)digits / 8)
         return false;
-    if (words[0] || words[1])
-        return false;
-    if (words[2] == htonl(0xffff)) /* an IPv4 address in the other form */
-        return words[3] == 0 || (ntohl(words[3]) >> 24) == 127;
-    return words[2] == 0 && words[3] == 0; /* any; ::1 alone is not reached by 127.0.0.1 */
+    memcpy(bytes, words, sizeof(bytes));
+    if (digits == 8)
+        return words[0] == 0 || bytes[0] == 127;
+    if (memcmp(bytes, mapped, sizeof(mapped)) == 0)
+        return words[3] == 0 || bytes[12] == 127;
+    /* any address; ::1 alone is not reached by 127.0.0.1 */
+    return memcmp(bytes, none, sizeof(none)) == 0 && words[3] == 0;
 }
 
 bool proctcp_listener(const char *text, size_t bytes, uint16_t port, uint64_t *ret_inode)
