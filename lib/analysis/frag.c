@@ -3,194 +3,396 @@
  * frag.c - see frag.h.
  *
  * fragmentation_ratio is 1 - largest hole / free bytes: 0 when all that is free is one piece.
+ * Invariant: what events did not show is never a hole. A segment that was seen from its beginning
+ * has no blocks that were not, unless they are below the threshold or events were lost.
  */
 #include "frag.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "alloc_model.h"
 #include "cleanup.h"
+#include "frag_pool.h"
 #include "layout_ledger.h"
+#include "layout_scan.h"
 #include "sort.h"
+#include "units.h"
 #include "view_rows.h"
 
-#define COMPLETE_PERCENT 1
+/* Blocks of the pool of small requests are at most 1 MiB, those of the large one are more. */
+#define SMALL_BLOCK_BYTES ((uint64_t)1 << 20)
 
-static const char *const pool_names[] = {
-    [FRAG_LARGE] = "large", [FRAG_SMALL] = "small", [FRAG_EXPANDABLE] = "expandable"};
+static const char reason_no_blocks[] =
+    "blocks of this allocator are not observed: npumem scan PID reads its table, then ask again";
+static const char reason_small[] =
+    "blocks below the threshold are summed in the kernel (probes.block_detail): npumem scan PID "
+    "reads the allocator's table, then ask again";
+static const char reason_lost[] =
+    "events were lost, or contradict each other: npumem scan PID reads the allocator's table, then "
+    "ask again";
+static const char reason_unseen[] =
+    "reserved before npumemd was attached: npumem scan PID reads the allocator's table, then ask "
+    "again";
 
-static enum frag_pool pool_of(const struct layout_segment *s)
-{
-    if (s->is_granule)
-        return FRAG_EXPANDABLE;
-    return s->is_small ? FRAG_SMALL : FRAG_LARGE;
-}
-
-static uint64_t free_bytes(const struct layout_segment *s)
-{
-    uint64_t used = s->used_bytes + s->pending_bytes;
-    return s->bytes > used ? s->bytes - used : 0;
-}
-
-static void write_pin(const struct layout *l, const struct frag_process *p,
-                      const struct layout_segment *s, struct json *j)
-{
-    const struct layout_block *b = &l->blocks[s->pin];
-
-    json_kobject(j, "pin");
-    json_khex(j, "address", b->address);
-    json_ku64(j, "size_bytes", b->bytes);
-    json_kstr(j, "owner", p->owner_fn ? p->owner_fn(p->userdata, b->owner) : NULL);
-    json_khex(j, "stream", b->stream);
-    json_ku64(j, "age_ns", p->now_ns > b->allocated_ns ? p->now_ns - b->allocated_ns : 0);
-    json_end(j);
-}
-
-static void write_segment(const struct layout *l, const struct frag_process *p,
-                          const struct layout_segment *s, struct json *j)
-{
-    json_object(j);
-    json_khex(j, "address", s->address);
-    json_ku64(j, "size_bytes", s->bytes);
-    json_ku64(j, "used_bytes", s->used_bytes);
-    json_ku64(j, "pending_bytes", s->pending_bytes);
-    json_ku64(j, "free_bytes", free_bytes(s));
-    json_ku64(j, "holes", s->holes);
-    json_ku64(j, "largest_hole_bytes", s->largest_hole_bytes);
-    json_ku64(j, "blocks", s->blocks);
-    if (s->pin != LAYOUT_NONE && s->used_bytes < s->bytes / 100 * FRAG_NEARLY_EMPTY_PERCENT)
-        write_pin(l, p, s, j);
-    json_end(j);
-}
-
-struct sums {
-    uint64_t bytes, used, pending, free, holes, largest, segments, empty, pinned_free;
+/* One picture of the pools: the ledger's, or that of a scan. */
+struct side {
+    struct layout layout;
+    struct frag_sums sums[FRAG_POOL_COUNT];
+    const char *reasons[FRAG_POOL_COUNT]; /* why holes are not known; NULL: they are */
+    const struct scan_result *scan;       /* NULL: the ledger's */
 };
 
-static struct sums add_up(const struct layout *l, enum frag_pool pool)
-{
-    struct sums t = {0};
+struct frag {
+    const struct ledger *l;
+    const struct view_context *c;
+    const struct frag_query *q;
+    const struct view_row *row;
+    struct json *j;
+    struct side events, scanned, *at; /* at: the one that is being written */
+    uint64_t scan_ns, request_bytes;  /* ledger's clock; as the allocator rounds it */
+    struct alloc_conf conf;
+    uint64_t unseen_bytes, unseen_allocated_bytes; /* of segments that no event named */
+    uint32_t pieces;                               /* of address maps so far */
+};
 
-    for (size_t i = 0; i < l->segment_count; i++) {
-        const struct layout_segment *s = &l->segments[i];
-        if (pool_of(s) != pool)
-            continue;
-        t.segments++;
-        t.bytes += s->bytes;
-        t.used += s->used_bytes;
-        t.pending += s->pending_bytes;
-        t.free += free_bytes(s);
-        t.holes += s->holes;
-        t.empty += s->pin == LAYOUT_NONE;
-        if (s->largest_hole_bytes > t.largest)
-            t.largest = s->largest_hole_bytes;
-        if (s->pin != LAYOUT_NONE && s->used_bytes < s->bytes / 100 * FRAG_NEARLY_EMPTY_PERCENT)
-            t.pinned_free += free_bytes(s);
-    }
-    return t;
+static void read_conf(struct frag *f)
+{
+    const char *text = NULL, *source;
+    size_t bytes = 0;
+
+    alloc_conf_init(&f->conf);
+    if (f->c->environment_fn)
+        text = f->c->environment_fn(f->c->userdata, f->row->facts.tgid, &bytes, &source);
+    const char *value = text ? alloc_conf_variable(text, bytes, ALLOC_CONF_NAME) : NULL;
+    if (value)
+        alloc_conf_parse(value, &f->conf, NULL); /* what it would refuse runs with the default */
+    if (f->q->request_bytes)
+        f->request_bytes = alloc_model_round(&f->conf, f->q->request_bytes);
 }
 
-static int write_segments(const struct layout *l, const struct frag_process *p, enum frag_pool pool,
-                          struct json *j)
+/* Which pools the ledger knows to the last block. */
+static void judge_ledger(struct frag *f)
 {
-    _cleanup_free_ struct sort_key *keys = malloc((l->segment_count + 1) * sizeof(*keys));
+    struct view_pool_sum sum = view_row_pools(f->row);
+    uint64_t reserved = 0, below = f->q->summed_below_bytes;
+    bool is_summed = sum.small_bytes || below;
+    struct side *e = &f->events;
+    const char *all = NULL;
+
+    for (enum frag_pool p = 0; p < FRAG_POOL_COUNT; p++)
+        reserved += e->sums[p].bytes;
+    if (!f->row->pool_count)
+        all = reason_no_blocks;
+    else if (!f->c->complete || f->c->lost_events || e->layout.overlaps)
+        all = reason_lost;
+    else if (sum.reserved_bytes > 0 && (uint64_t)sum.reserved_bytes > reserved)
+        f->unseen_bytes = (uint64_t)sum.reserved_bytes - reserved;
+    f->unseen_allocated_bytes =
+        (uint64_t)sum.before_attach_bytes + (all ? 0 : e->layout.unplaced_bytes);
+    if (!all && f->unseen_allocated_bytes > f->unseen_bytes)
+        all = reason_lost; /* more blocks than fit where none was seen */
+    for (enum frag_pool p = 0; p < FRAG_POOL_COUNT; p++) {
+        e->reasons[p] = all;
+        if (!all && is_summed && (frag_pool_is_small(p) || below > SMALL_BLOCK_BYTES + 512))
+            e->reasons[p] = reason_small;
+    }
+}
+
+static bool is_known(const struct frag *f)
+{
+    bool known = !f->unseen_bytes && f->row->pool_count;
+
+    for (enum frag_pool p = 0; p < FRAG_POOL_COUNT; p++)
+        known &= !f->events.sums[p].segments || !f->events.reasons[p];
+    return known;
+}
+
+static int measure(const struct frag *f, struct side *s)
+{
+    int r = layout_measure(&s->layout);
+    if (r == 0)
+        frag_add_up(&s->layout, &f->conf, f->request_bytes, s->sums);
+    return r;
+}
+
+/* The ledger's layout; where that one is not all there is, the scan's as well. */
+static int collect(struct frag *f)
+{
+    const struct process_facts *facts = &f->row->facts;
+    const struct scan_result *scan = NULL;
+    int r = layout_from_ledger(f->l, facts->tgid, (uint16_t)f->row->device, &f->events.layout);
+
+    if (r == 0)
+        r = measure(f, &f->events);
+    if (r < 0)
+        return r;
+    judge_ledger(f);
+    if (!is_known(f) && f->q->scan_fn)
+        scan = f->q->scan_fn(f->q->userdata, facts->tgid, &f->scan_ns);
+    if (!scan || !scan->s.has_blocks || !scan->s.is_blocks_complete)
+        return 0;
+    f->scanned.scan = scan;
+    r = layout_from_scan(scan, facts, f->row->device, &f->scanned.layout);
+    return r < 0 ? r : measure(f, &f->scanned);
+}
+
+/* --- writing --- */
+
+static const char *owner_of(const struct frag *f, const struct layout_block *b)
+{
+    if (!f->at->scan)
+        return ledger_owner_name(f->l, b->owner);
+    return b->owner == SCAN_NONE ? "PTA@block" : f->at->scan->owners[b->owner];
+}
+
+static void write_frames(const struct frag *f, const struct layout_block *b)
+{
+    const char *frames[VIEW_FRAMES_MAX];
+    size_t n = !f->at->scan && f->c->frames_fn && b->detail
+                   ? f->c->frames_fn(f->c->userdata, f->row->facts.tgid, b->detail, frames,
+                                     VIEW_FRAMES_MAX)
+                   : 0;
+
+    json_karray(f->j, "frames");
+    for (size_t i = 0; i < n; i++)
+        json_str(f->j, frames[i]);
+    json_end(f->j);
+}
+
+static void write_name(const struct frag *f, const struct layout_block *b)
+{
+    char path[SCAN_PATH_MAX];
+
+    if (!f->at->scan || b->detail == SCAN_NONE)
+        return;
+    scan_path(f->at->scan, f->at->scan->tensors[b->detail].node, true, path, sizeof(path));
+    json_kstr(f->j, "name", path);
+}
+
+static void write_pin(const struct frag *f, const struct layout_block *b)
+{
+    json_object(f->j);
+    json_khex(f->j, "address", b->address);
+    json_ku64(f->j, "size_bytes", b->bytes);
+    json_kstr(f->j, "owner", owner_of(f, b));
+    write_name(f, b);
+    json_khex(f->j, "stream", b->stream);
+    json_kbool(f->j, "pending", b->is_pending);
+    bool has_age = b->allocated_ns && f->c->boot_ns >= b->allocated_ns;
+    view_int_or_null(f->j, "age_ns", has_age, (int64_t)(f->c->boot_ns - b->allocated_ns));
+    write_frames(f, b);
+    json_end(f->j);
+}
+
+/* The largest blocks of a nearly empty segment. */
+static void write_pins(const struct frag *f, const struct layout_segment *s)
+{
+    const struct layout_block *best[FRAG_PINS_MAX] = {NULL},
+                              *blocks = &f->at->layout.blocks[s->first];
+
+    for (uint32_t i = 0; i < s->blocks; i++) {
+        const struct layout_block *b = &blocks[i], *other;
+        for (size_t k = 0; b && k < FRAG_PINS_MAX; k++)
+            if (!best[k] || b->bytes > best[k]->bytes) {
+                other = best[k];
+                best[k] = b;
+                b = other;
+            }
+    }
+    json_karray(f->j, "pins");
+    for (size_t k = 0; k < FRAG_PINS_MAX && best[k]; k++)
+        write_pin(f, best[k]);
+    json_end(f->j);
+}
+
+static int write_piece(void *userdata, const struct layout_piece *p)
+{
+    struct frag *f = userdata;
+
+    if (f->pieces++ >= FRAG_MAP_MAX)
+        return 1;
+    json_object(f->j);
+    json_khex(f->j, "address", p->address);
+    json_ku64(f->j, "size_bytes", p->bytes);
+    json_kstr(f->j, "state",
+              p->is_hole                         ? "hole"
+              : p->block && p->block->is_pending ? "pending"
+                                                 : "live");
+    if (p->block) {
+        json_kstr(f->j, "owner", owner_of(f, p->block));
+        write_name(f, p->block);
+    }
+    json_end(f->j);
+    return 0;
+}
+
+static void write_segment(struct frag *f, const struct layout_segment *s)
+{
+    const char *reason = f->at->reasons[frag_pool_of(s)];
+    bool known = !reason;
+
+    json_object(f->j);
+    json_khex(f->j, "address", s->address);
+    json_ku64(f->j, "size_bytes", s->bytes);
+    view_bytes_or_null(f->j, "used_bytes", known, (int64_t)s->used_bytes);
+    view_bytes_or_null(f->j, "pending_bytes", known, (int64_t)s->pending_bytes);
+    view_bytes_or_null(f->j, "free_bytes", known, (int64_t)frag_free_bytes(s));
+    view_int_or_null(f->j, "holes", known, s->holes);
+    view_bytes_or_null(f->j, "largest_hole_bytes", known, (int64_t)s->largest_hole_bytes);
+    json_ku64(f->j, "blocks", s->blocks);
+    if (s->stream == LAYOUT_STREAMS_MIXED)
+        json_kstr(f->j, "stream", NULL);
+    else
+        json_khex(f->j, "stream", s->stream);
+    if (known && frag_is_nearly_empty(s))
+        write_pins(f, s);
+    if (known && f->q->with_map) {
+        json_karray(f->j, "map");
+        layout_each_piece(&f->at->layout, s, write_piece, f);
+        json_end(f->j);
+    }
+    json_end(f->j);
+}
+
+/* Those with most free bytes first. */
+static int write_segments(struct frag *f, enum frag_pool pool)
+{
+    _cleanup_free_ struct sort_key *keys =
+        malloc((f->at->layout.segment_count + 1) * sizeof(*keys));
     size_t n = 0;
 
     if (!keys)
         return -ENOMEM;
-    for (size_t i = 0; i < l->segment_count; i++)
-        if (pool_of(&l->segments[i]) == pool)
-            keys[n++] = (struct sort_key){~free_bytes(&l->segments[i]), (uint32_t)i};
+    for (size_t i = 0; i < f->at->layout.segment_count; i++)
+        if (frag_pool_of(&f->at->layout.segments[i]) == pool)
+            keys[n++] =
+                (struct sort_key){~frag_free_bytes(&f->at->layout.segments[i]), (uint32_t)i};
     int r = sort_keys(keys, n);
     if (r < 0)
         return r;
-    json_karray(j, "segments");
-    for (size_t i = 0; i < n && i < FRAG_SEGMENTS_MAX; i++)
-        write_segment(l, p, &l->segments[keys[i].index], j);
-    json_end(j);
+    json_karray(f->j, "segments");
+    for (size_t i = 0; i < n && (i < FRAG_SEGMENTS_MAX || f->q->with_map); i++)
+        write_segment(f, &f->at->layout.segments[keys[i].index]);
+    json_end(f->j);
     return 0;
 }
 
-/* Whether events named nearly all of what the allocator says it has. */
-static bool is_complete(const struct layout *l, const struct frag_process *p)
+static void write_head(struct frag *f, const char *pool, const char *reason)
 {
-    uint64_t bytes = 0, used = 0;
+    uint64_t scan_ns = f->at->scan ? view_wall_ns(f->c, f->scan_ns) : 0;
 
-    for (size_t i = 0; i < l->segment_count; i++) {
-        bytes += l->segments[i].bytes;
-        used += l->segments[i].used_bytes;
-    }
-    if (p->reserved_bytes == ANALYSIS_UNKNOWN || l->unplaced_blocks || l->overlaps)
-        return false;
-    uint64_t off = p->reserved_bytes / 100 * COMPLETE_PERCENT;
-    return bytes + off >= p->reserved_bytes && used + off >= p->allocated_bytes;
+    json_object(f->j);
+    json_ku64(f->j, "tgid", f->row->facts.tgid);
+    view_int_or_null(f->j, "rank", f->row->facts.rank >= 0, f->row->facts.rank);
+    json_ki64(f->j, "device", f->row->device);
+    json_kstr(f->j, "pool", pool);
+    json_kstr(f->j, "source", f->at->scan ? "scan" : "events");
+    view_int_or_null(f->j, "source_time_ns", scan_ns != 0, (int64_t)scan_ns);
+    json_kbool(f->j, "complete", !reason);
 }
 
-int frag_write_pools(const struct layout *l, const struct frag_process *p, struct json *j)
+/* The figures that need every block, null with a reason where some are not known. */
+static void write_figures(struct frag *f, const struct frag_sums *t, const char *reason)
 {
-    bool complete = is_complete(l, p);
-    int r = 0;
+    static const char *const keys[] = {
+        "pending_bytes",         "free_bytes",          "holes",
+        "largest_hole_bytes",    "fragmentation_ratio", "empty_segments",
+        "nearly_empty_segments", "pinned_free_bytes"};
+    const uint64_t values[] = {t->pending_bytes,
+                               t->free_bytes,
+                               t->holes,
+                               t->largest_hole_bytes,
+                               0,
+                               t->empty_segments,
+                               t->nearly_empty_segments,
+                               t->pinned_free_bytes};
 
-    for (enum frag_pool pool = 0; pool < FRAG_POOL_COUNT && r == 0; pool++) {
-        struct sums t = add_up(l, pool);
-        if (!t.segments)
-            continue;
-        json_object(j);
-        json_ku64(j, "tgid", p->tgid);
-        view_int_or_null(j, "rank", p->rank >= 0, p->rank);
-        view_int_or_null(j, "device", p->device >= 0, p->device);
-        json_kstr(j, "pool", pool_names[pool]);
-        json_kbool(j, "complete", complete);
-        json_ku64(j, "reserved_bytes", t.bytes);
-        json_ku64(j, "allocated_bytes", t.used);
-        json_ku64(j, "pending_bytes", t.pending);
-        json_ku64(j, "free_bytes", t.free);
-        json_ku64(j, "holes", t.holes);
-        json_ku64(j, "largest_hole_bytes", t.largest);
-        json_kdouble(j, "fragmentation_ratio", t.free ? 1 - (double)t.largest / (double)t.free : 0);
-        json_ku64(j, "segment_count", t.segments);
-        json_ku64(j, "empty_segments", t.empty);
-        json_ku64(j, "pinned_free_bytes", t.pinned_free);
-        json_ku64(j, "unplaced_blocks", l->unplaced_blocks);
-        r = write_segments(l, p, pool, j);
-        json_end(j);
+    for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+        json_key(f->j, keys[i]);
+        if (reason)
+            json_null(f->j);
+        else if (strcmp(keys[i], "fragmentation_ratio") != 0)
+            json_u64(f->j, values[i]);
+        else
+            json_double(f->j, t->free_bytes
+                                  ? 1 - (double)t->largest_hole_bytes / (double)t->free_bytes
+                                  : 0);
     }
+    if (f->request_bytes) {
+        view_bytes_or_null(f->j, "usable_bytes", !reason, (int64_t)t->usable_bytes);
+        view_bytes_or_null(f->j, "unusable_bytes", !reason,
+                           (int64_t)(t->free_bytes - t->usable_bytes));
+        view_int_or_null(f->j, "fitting_requests", !reason, (int64_t)t->fitting_requests);
+    }
+    json_kobject(f->j, "unknown");
+    for (size_t i = 0; reason && i < ARRAY_SIZE(keys); i++)
+        json_kstr(f->j, keys[i], reason);
+    json_end(f->j);
+}
+
+/* Blocks summed in the kernel are of the small pool, or of what was not seen. */
+static uint64_t summed_bytes(const struct frag *f)
+{
+    struct view_pool_sum sum = view_row_pools(f->row);
+    return sum.small_bytes > 0 ? (uint64_t)sum.small_bytes : 0;
+}
+
+static bool has_small(const struct frag *f)
+{
+    return f->events.sums[FRAG_SMALL].segments || f->events.sums[FRAG_SMALL_EXPANDABLE].segments;
+}
+
+static int write_pool(struct frag *f, enum frag_pool pool)
+{
+    const struct frag_sums *t = &f->at->sums[pool];
+    const char *reason = f->at->reasons[pool];
+    uint64_t summed = reason == reason_small && frag_pool_is_small(pool) ? summed_bytes(f) : 0;
+    bool known = !reason || (reason == reason_small && !(summed && f->unseen_bytes));
+
+    write_head(f, frag_pool_name(pool), reason);
+    json_ku64(f->j, "reserved_bytes", t->bytes);
+    view_bytes_or_null(f->j, "allocated_bytes", known, (int64_t)(t->used_bytes + summed));
+    json_ku64(f->j, "segment_count", t->segments);
+    write_figures(f, t, reason);
+    int r = write_segments(f, pool);
+    json_end(f->j);
     return r;
 }
 
-struct walk {
-    const struct ledger *l;
-};
-
-static const char *owner_name(void *userdata, uint32_t owner)
+static void write_unseen(struct frag *f)
 {
-    const struct walk *w = userdata;
-    return ledger_owner_name(w->l, owner);
+    uint64_t summed = summed_bytes(f);
+
+    write_head(f, "unseen", reason_unseen);
+    json_ku64(f->j, "reserved_bytes", f->unseen_bytes);
+    view_bytes_or_null(f->j, "allocated_bytes", !summed || !has_small(f),
+                       (int64_t)(f->unseen_allocated_bytes + summed));
+    json_kstr(f->j, "segment_count", NULL);
+    write_figures(f, &(struct frag_sums){.bytes = 0}, reason_unseen);
+    json_karray(f->j, "segments");
+    json_end(f->j);
+    json_end(f->j);
 }
 
-static int write_row(const struct ledger *l, const struct view_context *c,
-                     const struct view_row *row, struct json *j)
+/* A pool stands there once: the ledger's is of now, the scan's of a while ago. */
+static int write_row(struct frag *f)
 {
-    struct walk w = {l};
-    struct view_pool_sum sum = view_row_pools(row);
-    struct frag_process p = {
-        .tgid = row->facts.tgid,
-        .rank = row->facts.rank,
-        .device = row->device,
-        .reserved_bytes = row->pool_count ? (uint64_t)sum.reserved_bytes : ANALYSIS_UNKNOWN,
-        .allocated_bytes = row->pool_count ? (uint64_t)sum.allocated_bytes : ANALYSIS_UNKNOWN,
-        .now_ns = c->boot_ns,
-        .owner_fn = owner_name,
-        .userdata = &w,
-    };
-    struct layout layout;
-    int r = layout_from_ledger(l, p.tgid, (uint16_t)p.device, &layout);
+    bool has_scan = f->scanned.scan, all = has_scan && f->unseen_bytes;
+    bool large = all || (has_scan && f->events.reasons[FRAG_LARGE]);
+    int r = 0;
 
-    if (r == 0)
-        r = layout_measure(&layout, NULL, NULL);
-    if (r == 0)
-        r = frag_write_pools(&layout, &p, j);
-    layout_done(&layout);
+    for (enum frag_pool pool = 0; pool < FRAG_POOL_COUNT && r == 0; pool++) {
+        bool by_scan = pool == FRAG_PRIVATE ? large : all || (has_scan && f->events.reasons[pool]);
+        f->at = by_scan ? &f->scanned : &f->events;
+        if (f->at->sums[pool].segments)
+            r = write_pool(f, pool);
+    }
+    f->at = &f->events;
+    if (f->unseen_bytes && !all)
+        write_unseen(f);
     return r;
 }
 
@@ -206,9 +408,17 @@ int view_frag(const struct ledger *l, const struct view_context *c, const struct
     view_header(c, j);
     json_ku64(j, "request_bytes", q->request_bytes);
     json_karray(j, "pools");
-    for (size_t i = 0; i < rows.count && r == 0; i++)
-        if (rows.items[i].selected && rows.items[i].alive && rows.items[i].device >= 0)
-            r = write_row(l, c, &rows.items[i], j);
+    for (size_t i = 0; i < rows.count && r == 0; i++) {
+        struct frag f = {.l = l, .c = c, .q = q, .row = &rows.items[i], .j = j};
+        if (!f.row->selected || !f.row->alive || f.row->device < 0)
+            continue;
+        read_conf(&f);
+        r = collect(&f);
+        if (r == 0)
+            r = write_row(&f);
+        layout_done(&f.events.layout);
+        layout_done(&f.scanned.layout);
+    }
     json_end(j);
     json_end(j);
     view_rows_done(&rows);

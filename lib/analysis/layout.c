@@ -89,7 +89,7 @@ static void merge_granules(struct layout *l)
     for (size_t i = 0; i < l->segment_count; i++) {
         struct layout_segment *s = &l->segments[i], *last = kept ? &l->segments[kept - 1] : NULL;
         if (last && last->is_granule && s->is_granule && last->is_small == s->is_small &&
-            end_of(last->address, last->bytes) == s->address) {
+            last->is_private == s->is_private && end_of(last->address, last->bytes) == s->address) {
             last->bytes += s->bytes;
             continue;
         }
@@ -98,69 +98,90 @@ static void merge_granules(struct layout *l)
     l->segment_count = kept;
 }
 
-struct walk {
-    struct layout *l;
-    void (*hole_fn)(void *, const struct layout_segment *, uint64_t, uint64_t);
-    void *userdata;
-};
-
-static void add_hole(const struct walk *w, struct layout_segment *s, uint64_t address, uint64_t end)
+int layout_each_piece(const struct layout *l, const struct layout_segment *s,
+                      int (*fn)(void *userdata, const struct layout_piece *piece), void *userdata)
 {
-    if (end <= address)
-        return;
-    s->holes++;
-    if (end - address > s->largest_hole_bytes)
-        s->largest_hole_bytes = end - address;
-    if (w->hole_fn)
-        w->hole_fn(w->userdata, s, address, end - address);
+    uint64_t end = end_of(s->address, s->bytes), at = s->address + s->head_bytes;
+    struct layout_piece p = {.address = s->address, .bytes = s->head_bytes, .is_last = at >= end};
+    int r = p.bytes ? fn(userdata, &p) : 0;
+
+    for (uint32_t i = s->first; r == 0 && i < s->first + s->blocks; i++) {
+        const struct layout_block *b = &l->blocks[i];
+        uint64_t from = b->address > at ? b->address : at, to = end_of(b->address, b->bytes);
+        to = to < end ? to : end;
+        if (to <= from)
+            continue; /* inside another: counted in overlaps */
+        if (from > at) {
+            p = (struct layout_piece){.address = at, .bytes = from - at, .is_hole = true};
+            r = fn(userdata, &p);
+        }
+        p = (struct layout_piece){from, to - from, .block = b, .is_last = to == end};
+        if (r == 0)
+            r = fn(userdata, &p);
+        at = to;
+    }
+    p = (struct layout_piece){at, end - at, .is_hole = true, .is_last = true};
+    return r == 0 && at < end ? fn(userdata, &p) : r;
 }
 
-/* Goes through one segment's blocks, which begin at `at`. Returns the first block behind it. */
-static size_t walk_segment(const struct walk *w, size_t index, size_t at)
+static int add_piece(void *userdata, const struct layout_piece *p)
 {
-    struct layout *l = w->l;
-    struct layout_segment *s = &l->segments[index];
-    uint64_t end = end_of(s->address, s->bytes), filled = s->address;
+    struct layout_segment *s = userdata;
 
+    if (p->is_hole) {
+        s->holes++;
+        if (p->bytes > s->largest_hole_bytes)
+            s->largest_hole_bytes = p->bytes;
+    } else if (p->block && p->block->is_pending) {
+        s->pending_bytes += p->bytes;
+    } else {
+        s->used_bytes += p->bytes;
+    }
+    return 0;
+}
+
+/* Takes the blocks from `at` on that begin in a segment. Returns the first behind it. */
+static size_t take_blocks(struct layout *l, size_t index, size_t at)
+{
+    struct layout_segment *s = &l->segments[index];
+    uint64_t end = end_of(s->address, s->bytes), filled = s->address + s->head_bytes;
+
+    s->first = (uint32_t)at;
     for (; at < l->block_count && l->blocks[at].address < end; at++) {
         struct layout_block *b = &l->blocks[at];
-        uint64_t from = b->address, to = end_of(b->address, b->bytes);
-        if (from < filled || to > end)
+        uint64_t to = end_of(b->address, b->bytes);
+        if (b->address < filled || to > end)
             l->overlaps++;
-        if (to > end)
-            to = end;
-        if (from < filled)
-            from = filled;
+        filled = to > filled ? to : filled;
         b->segment = (uint32_t)index;
-        s->blocks++;
-        if (to <= from)
-            continue;
-        add_hole(w, s, filled, from);
-        *(b->is_pending ? &s->pending_bytes : &s->used_bytes) += to - from;
+        if (s->blocks++ == 0)
+            s->stream = b->stream;
+        else if (s->stream != b->stream)
+            s->stream = LAYOUT_STREAMS_MIXED;
         if (s->pin == LAYOUT_NONE || b->bytes > l->blocks[s->pin].bytes)
             s->pin = (uint32_t)at;
-        filled = to;
     }
-    add_hole(w, s, filled, end);
     return at;
 }
 
-static size_t skip_unplaced(struct layout *l, size_t at, uint64_t end)
+/* Blocks that begin in no segment. *covered: where the last of them ends, which may be in the next
+ * one: of an expandable segment that was seen in part. */
+static size_t skip_unplaced(struct layout *l, size_t at, uint64_t end, uint64_t *covered)
 {
     for (; at < l->block_count && l->blocks[at].address < end; at++) {
-        l->blocks[at].segment = LAYOUT_NONE;
+        struct layout_block *b = &l->blocks[at];
+        uint64_t to = end_of(b->address, b->bytes);
+        b->segment = LAYOUT_NONE;
         l->unplaced_blocks++;
-        l->unplaced_bytes += l->blocks[at].bytes;
+        l->unplaced_bytes += b->bytes;
+        *covered = to > *covered ? to : *covered;
     }
     return at;
 }
 
-int layout_measure(struct layout *l,
-                   void (*hole_fn)(void *userdata, const struct layout_segment *segment,
-                                   uint64_t address, uint64_t bytes),
-                   void *userdata)
+int layout_measure(struct layout *l)
 {
-    struct walk w = {l, hole_fn, userdata};
+    uint64_t covered = 0;
     size_t at = 0;
     int r = order_segments(l);
 
@@ -172,12 +193,17 @@ int layout_measure(struct layout *l,
     l->unplaced_blocks = l->unplaced_bytes = l->overlaps = 0;
     for (size_t i = 0; i < l->segment_count; i++) {
         struct layout_segment *s = &l->segments[i];
-        s->used_bytes = s->pending_bytes = s->largest_hole_bytes = 0;
+        uint64_t end = end_of(s->address, s->bytes);
+        s->used_bytes = s->pending_bytes = s->largest_hole_bytes = s->head_bytes = 0;
         s->blocks = s->holes = 0;
+        s->stream = LAYOUT_STREAMS_MIXED;
         s->pin = LAYOUT_NONE;
-        at = skip_unplaced(l, at, s->address);
-        at = walk_segment(&w, i, at);
+        at = skip_unplaced(l, at, s->address, &covered);
+        if (covered > s->address)
+            s->head_bytes = (covered < end ? covered : end) - s->address;
+        at = take_blocks(l, i, at);
+        layout_each_piece(l, s, add_piece, s);
     }
-    skip_unplaced(l, at, UINT64_MAX);
+    skip_unplaced(l, at, UINT64_MAX, &covered);
     return 0;
 }

@@ -12,16 +12,10 @@
 #include "owner.h"
 
 struct collect {
-    const struct ledger *l;
     const struct process_facts *facts;
     uint16_t device;
     struct layout *layout;
 };
-
-static bool is_pool(const struct collect *c, uint32_t owner)
-{
-    return strcmp(ledger_owner_name(c->l, owner), "PTA@pool") == 0;
-}
 
 /* The driver's number of a device as torch counts it. */
 static uint16_t driver_device(const struct process_facts *facts, uint16_t device)
@@ -34,7 +28,7 @@ static int on_entry(void *userdata, const struct ledger_entry *e)
     struct collect *c = userdata;
 
     if (e->level == LEVEL_PHYSICAL) {
-        if (e->device != c->device || !e->address || !is_pool(c, e->owner))
+        if (e->device != c->device || !e->address || e->owner != OWNER_ID_PTA_POOL)
             return 0;
         uint64_t bytes = e->handle ? e->size_bytes : e->requested_bytes;
         struct layout_segment s = {
@@ -49,8 +43,7 @@ static int on_entry(void *userdata, const struct ledger_entry *e)
     }
     if (e->level != LEVEL_BLOCK && e->level != LEVEL_PENDING)
         return 0;
-    if (driver_device(c->facts, e->device) != c->device ||
-        strcmp(ledger_owner_name(c->l, e->owner), "PTA_WORKSPACE") == 0)
+    if (driver_device(c->facts, e->device) != c->device || e->owner == OWNER_ID_PTA_WORKSPACE)
         return 0;
     struct layout_block b = {
         .address = e->address,
@@ -58,6 +51,7 @@ static int on_entry(void *userdata, const struct ledger_entry *e)
         .stream = e->stream,
         .allocated_ns = e->allocated_ns,
         .owner = e->owner,
+        .detail = e->stack,
         .is_pending = e->level == LEVEL_PENDING,
     };
     return layout_add_block(c->layout, &b);
@@ -66,7 +60,7 @@ static int on_entry(void *userdata, const struct ledger_entry *e)
 int layout_from_ledger(const struct ledger *l, uint32_t tgid, uint16_t device, struct layout *ret)
 {
     const struct ledger_process *p = ledger_find_process(l, tgid);
-    struct collect c = {.l = l, .device = device, .layout = ret};
+    struct collect c = {.device = device, .layout = ret};
 
     memset(ret, 0, sizeof(*ret));
     if (!p)

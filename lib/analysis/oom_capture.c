@@ -161,7 +161,7 @@ static int measure_holes(struct capture *c)
     int r = layout_from_ledger(c->l, s->tgid, (uint16_t)s->device, &layout);
 
     if (r == 0)
-        r = layout_measure(&layout, NULL, NULL);
+        r = layout_measure(&layout);
     for (size_t i = 0; r == 0 && i < layout.segment_count; i++) {
         const struct layout_segment *g = &layout.segments[i];
         segments += g->bytes;

@@ -99,6 +99,29 @@ EVENT = {"time_ns": 1800000000000000000, "kind": "alloc", "tgid": 1234, "tid": 1
          "requested_bytes": 1000, "physical_bytes": 2 * MIB, "host_memory": False}
 
 
+def pool(tgid, name, reserved, allocated, holes, **more):
+    free = reserved - allocated
+    return {"tgid": tgid, "rank": 0, "device": 0, "pool": name, "source": "events", "source_time_ns": None,
+            "complete": True, "reserved_bytes": reserved, "allocated_bytes": allocated, "segment_count": 1,
+            "pending_bytes": 0, "free_bytes": free, "holes": len(holes), "largest_hole_bytes": max(holes),
+            "fragmentation_ratio": 1 - max(holes) / free, "empty_segments": 0, "nearly_empty_segments": 0,
+            "pinned_free_bytes": 0, "unknown": {}, "segments": [], **more}
+
+
+FRAG_REASON = "blocks below the threshold are summed in the kernel"
+FRAG = {**HEADER, "request_bytes": 0, "pools": [
+    pool(1234, "large", 4 * GIB, 1 * GIB, [2 * GIB, 1 * GIB], nearly_empty_segments=1, pinned_free_bytes=2 * GIB,
+         segments=[{"address": "0x12c041200000", "size_bytes": 2 * GIB, "used_bytes": 12 * MIB, "pending_bytes": 0,
+                    "free_bytes": 2 * GIB - 12 * MIB, "holes": 1, "largest_hole_bytes": 2 * GIB - 12 * MIB,
+                    "blocks": 1, "stream": "0x0",
+                    "pins": [{"address": "0x12c041200000", "size_bytes": 12 * MIB, "owner": "PTA@vllm@serve",
+                              "stream": "0x0", "pending": False, "age_ns": 3600 * 10**9,
+                              "frames": ["execute_model (worker.py:12)"]}]}]),
+    {**pool(1234, "small", 6 * MIB, 5 * MIB, [MIB]), "complete": False,
+     **dict.fromkeys(("free_bytes", "holes", "largest_hole_bytes", "fragmentation_ratio"), None),
+     "unknown": dict.fromkeys(("free_bytes", "holes", "largest_hole_bytes", "fragmentation_ratio"), FRAG_REASON)}]}
+
+
 def incomplete(doc):
     doc = copy.deepcopy(doc)
     doc.update(complete=False, lost_events=17)

@@ -471,6 +471,24 @@ class Output(Case):
         self.assertIn("TITLE", out)
         self.assertIn("CONTA", out)
 
+    def test_frag(self):
+        """The verdict first; unknown holes are not made up; the block that pins, with its frame."""
+        d = self.daemon(Frag=document(D.FRAG))
+        lines = self.run_cli("frag", "--request", "72MiB").stdout.splitlines()
+        self.assertEqual(lines[0], "process 1234, device 0: 3.00 GiB of 4.01 GiB reserved is free, in 2 holes, the "
+                         "largest 2.00 GiB; of 6.00 MiB it is not known; a request of 72.00 MiB fits nowhere, "
+                         "3.00 GiB is of no use to it")
+        self.assertEqual(d.requests[-1]["parameters"], {"request_bytes": 72 * D.MIB})
+        self.assertRegex(lines[3], r"small +6\.00 MiB +5\.00 MiB +\? +\? +\?")
+        self.assertIn(D.FRAG_REASON, lines[4])
+        self.assertRegex(lines[-1], r"2\.00 GiB +1\.99 GiB +12\.00 MiB +PTA@vllm@serve +1 h 0 min +execute_model")
+        self.assertEqual(json.loads(self.run_cli("frag", "-v", "-o", "json").stdout), D.FRAG)
+        self.assertEqual(d.requests[-1]["parameters"], {"map": True})
+        rows = list(csv.DictReader(io.StringIO(self.run_cli("frag", "-o", "csv").stdout)))
+        self.assertEqual([r["largest_hole_bytes"] for r in rows], [str(2 * D.GIB), ""])
+        for size in ("0", "-1", "72MX"):
+            self.assert_error(self.run_cli("frag", "--request", size), 2, f"--request {size}: not a size", "--request 72MiB")
+
     def test_ls_table(self):
         d = self.daemon()
         out = self.run_cli("ls", "--owner", "PTA@*", "--level", "physical,host", "--min-size", "2MiB",

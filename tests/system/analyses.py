@@ -19,7 +19,7 @@ import harness  # noqa: E402
 from harness import Failure, Scratch, Skip, check, equal, program, wait_for  # noqa: E402
 
 SCENARIOS = os.path.join(HERE, "../../sim/scenarios")
-MIB, GIB = 1 << 20, 1 << 30
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 
 def near(got, wanted, what, percent=1.0, least=0):
@@ -30,7 +30,7 @@ def near(got, wanted, what, percent=1.0, least=0):
 class Run:
     """A scenario under a daemon, stopped at its checkpoints. changes: (pattern, text) of its lines."""
 
-    def __init__(self, scratch, name, changes=(), arguments=()):
+    def __init__(self, scratch, name, changes=(), arguments=(), detail="all"):
         text = open(os.path.join(SCENARIOS, name + ".sim"), encoding="utf-8").read()
         for pattern, replacement in changes:
             text, count = re.subn(pattern, replacement, text, flags=re.M)
@@ -47,7 +47,7 @@ class Run:
                                        NPUSIM_BASELINE=devices.group(3) or "0")
         self.env.pop("LD_LIBRARY_PATH", None)
         os.environ.update({k: self.env[k] for k in ("NPUSIM_DEVICES", "NPUSIM_HBM", "NPUSIM_BASELINE")})
-        self.daemon = scratch.daemon(sets=("probes.block_detail=all", "store.sample_interval=200ms",
+        self.daemon = scratch.daemon(sets=("daemon.discovery=no", f"probes.block_detail={detail}", "store.sample_interval=100ms",
                                            "daemon.dcmi_library=" + os.path.join(harness.lib_dir("8.1"), "libdcmi.so")))
         self.steps = scratch.path("steps")
         self.truth_dir = scratch.path("truth")
@@ -56,9 +56,11 @@ class Run:
             [program("sim/npusim-run"), "--step", self.steps, "--truth", self.truth_dir, *arguments, path],
             env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         scratch.at_end(harness.stop_process, self.process)
+        self.started = {}
         for rank in re.findall(r"^rank (\S+)", text, re.M):
-            tgid = self.reach("start", rank)["tgid"]
-            self.daemon.wait_target(tgid, "blocks")
+            self.started[rank] = self.reach("start", rank)
+            self.daemon.cli("attach", str(self.started[rank]["tgid"]))
+            self.daemon.wait_target(self.started[rank]["tgid"], "blocks")
         self.go("start")
 
     def reach(self, checkpoint, rank="0"):
@@ -276,6 +278,105 @@ def test_burst(scratch):
     def folded():
         return run.daemon.json("oom", "list")["reports"][0]["failures"] == 40
     wait_for(folded, 6, "40 calls in the report")
+    run.end()
+
+
+def pools(run, tgid, *arguments):
+    """The pools of a process by name."""
+    return {p["pool"]: p for p in run.daemon.json("frag", "--pid", str(tgid), *arguments)["pools"]}
+
+
+def check_sums(pool):
+    """The figures of a pool that is known, against its own address map."""
+    pieces = [p for s in pool["segments"] for p in s["map"]]
+    holes = [p["size_bytes"] for p in pieces if p["state"] == "hole"]
+    equal(sum(holes), pool["free_bytes"], "free bytes of the map")
+    equal(max(holes, default=0), pool["largest_hole_bytes"], "largest hole of the map")
+    equal(len(holes), pool["holes"], "holes of the map")
+    equal(sum(p["size_bytes"] for p in pieces), pool["reserved_bytes"], "bytes of the map")
+
+
+def frag_report(scratch, changes=(), hole=1708 * MIB - (1639 * MIB + 512 * KIB + 512), request="72MiB", segments=36, device=0):
+    """Holes to the byte: the 2 MiB segment of the first tensor is from before the probes."""
+    run = Run(scratch, "r01_fragmentation", changes)
+    truth = run.reach("before")
+    reserved, allocated = books(truth)
+    found = pools(run, truth["tgid"], "--request", request, "-v")
+    large, unseen = found["large"], found["unseen"]
+    equal((large["complete"], unseen["complete"]), (True, False), "complete")
+    equal((large["reserved_bytes"], unseen["reserved_bytes"]), (reserved - 2 * MIB, 2 * MIB), "reserved")
+    equal((large["allocated_bytes"], unseen["allocated_bytes"]), (allocated, 0), "allocated")
+    equal(large["free_bytes"], reserved - 2 * MIB - allocated, "free")
+    equal((large["segment_count"], large["holes"], large["device"]), (segments, segments, device), "segments, holes, device")
+    equal(large["largest_hole_bytes"], hole, "largest hole")
+    equal(large["unusable_bytes"], large["free_bytes"], "free bytes that the request cannot use")
+    equal((unseen["free_bytes"], unseen["largest_hole_bytes"]), (None, None), "holes of what was not seen")
+    check_sums(large)
+    run.end()
+
+
+def test_frag_report_1(scratch):
+    """Report 1: the holes of the pool, to the byte, and what the request cannot use of them."""
+    frag_report(scratch)
+
+
+def test_frag_report_1_larger_holes(scratch):
+    """Report 1 with holes of 128 MiB and a request of 200 MiB."""
+    frag_report(scratch, [("1639.5MiB", "1579.5MiB"), ("x 72MiB", "x 200MiB")],
+                hole=1708 * MIB - (1579 * MIB + 512 * KIB + 512), request="200MiB")
+
+
+def test_frag_report_1_other_device(scratch):
+    """Report 1 on the third of four cards."""
+    frag_report(scratch, [("^devices 1", "devices 4"), ("rank 0 device=0", "rank 0 device=2")], device=2)
+
+
+def test_frag_pinned(scratch):
+    """A small tensor that keeps a large segment is named, with its size and owner."""
+    run = Run(scratch, "r01_fragmentation",
+              [(r"repeat 35 as=i(.|\n)*?\n    end\n", "tensor big 4GiB\n    del big\n    tensor pin 12MiB\n"),
+               ("    tensor x 72MiB expect oom\n", "")])
+    truth = run.reach("before")
+    large = pools(run, truth["tgid"])["large"]
+    near(large["pinned_free_bytes"], 4 * GIB - 12 * MIB, "pinned")
+    segment, = (s for s in large["segments"] if "pins" in s)
+    near(segment["pins"][0]["size_bytes"], 12 * MIB, "the block that pins")
+    check(segment["pins"][0]["owner"].startswith("PTA@"), "its owner", segment)
+    run.end()
+
+
+def test_frag_small_unknown(scratch):
+    """With block_detail=large the small pool's holes are not known, and are not made up."""
+    run = Run(scratch, "r01_fragmentation",
+              [("    tensor small 10MiB .*\n", "    tensor s1 100KiB\n    tensor s2 100KiB\n    del s1\n    tensor small 10MiB\n")],
+              detail="large")
+    truth = run.reach("before")
+    reserved, allocated = books(truth)
+    found = pools(run, truth["tgid"])
+    equal(found["large"]["complete"], True, "large pool")
+    small = [found[p] for p in ("small", "unseen") if p in found]
+    check(small, "no row for small blocks", found)
+    for pool in small:
+        equal((pool["holes"], pool["largest_hole_bytes"], pool["free_bytes"]), (None, None, None), "unknown holes")
+        check(pool["unknown"]["largest_hole_bytes"], "no reason", pool)
+    equal(sum(p["reserved_bytes"] for p in found.values()), reserved, "reserved of all pools")
+    equal(sum(p["allocated_bytes"] for p in found.values()), allocated, "allocated of all pools")
+    run.end()
+
+
+def test_frag_expandable(scratch):
+    """Expandable segments: one segment per range, the hole in it to the byte."""
+    run = Run(scratch, "r01_fragmentation",
+              [("^(rank 0 .*\n)", "\\1  env PYTORCH_NPU_ALLOC_CONF=expandable_segments:True\n"),
+               (r"repeat 35 as=i(.|\n)*?\n    end\n", "tensor a 400MiB\n    tensor b 1GiB\n    tensor c 30MiB\n    del b\n"),
+               ("    tensor x 72MiB expect oom\n", "")])
+    truth = run.reach("before")
+    reserved, allocated = books(truth)
+    pool = pools(run, truth["tgid"], "--request", "2GiB", "-v")["large_expandable"]
+    equal((pool["allocated_bytes"], pool["segment_count"]), (allocated, 1), "allocated, segments")
+    check(pool["largest_hole_bytes"] >= 1 * GIB, "the hole that b left", pool["largest_hole_bytes"])
+    equal(pool["free_bytes"], pool["reserved_bytes"] - allocated, "free")
+    check_sums(pool)
     run.end()
 
 
