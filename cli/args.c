@@ -229,6 +229,10 @@ static int set_quantity(struct args *a, enum option_id id, const char *value, st
         if (units_parse_duration(value, &a->timeout_ns) < 0 || a->timeout_ns == 0)
             return bad_value(id, value, "not a time", reterr);
         return 0;
+    case OPTION_FOR:
+        if (units_parse_duration(value, &a->for_ns) < 0 || a->for_ns == 0)
+            return bad_value(id, value, "not a time", reterr);
+        return 0;
     case OPTION_MIN_SIZE:
         if (units_parse_bytes(value, &a->min_size_bytes) < 0 || a->min_size_bytes > INT64_MAX)
             return bad_value(id, value, "not a size", reterr);

@@ -35,6 +35,7 @@ enum option_group {
     GROUP_MOMENT = 1 << 7,
     GROUP_TRACE = 1 << 8,
     GROUP_REQUEST = 1 << 9,
+    GROUP_WINDOW = 1 << 10,
 };
 
 enum option_id {
@@ -77,6 +78,7 @@ struct args {
     const char *socket;
     const char *from;  /* a recorded trace; NULL none */
     uint64_t watch_ns; /* 0: once */
+    uint64_t for_ns;   /* 0: not said */
     uint64_t timeout_ns;
     uint64_t limit; /* UINT64_MAX: the verb's default */
     uint64_t min_size_bytes;

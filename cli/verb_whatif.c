@@ -2,18 +2,18 @@
 /*
  * verb_whatif.c - npumem whatif [CONF]... --from FILE.
  */
-#include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "ask.h"
 #include "doc.h"
+#include "record.h"
 #include "rows.h"
+#include "trace_file.h"
 #include "whatif_text.h"
 
 static const struct column columns[] = {
@@ -44,52 +44,37 @@ static int render(const struct args *args, const struct out *o, struct json_obje
     return rows_print(args, o, doc_get(document, "settings"), columns, ARRAY_SIZE(columns));
 }
 
-/* Maps a file for reading; NULL with the error said. An empty one is not mapped. */
-static void *map_file(const char *path, size_t *ret_bytes)
-{
-    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat st;
-    void *data = MAP_FAILED;
-
-    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_size > 0) {
-        *ret_bytes = (size_t)st.st_size;
-        data = mmap(NULL, *ret_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    } else if (fd >= 0) {
-        errno = ENODATA;
-    }
-    if (data != MAP_FAILED)
-        return data;
-    fail_with(EXIT_RUNTIME, "%s: %s; try: a file that was recorded as a trace", path,
-              strerror(errno));
-    return NULL;
-}
-
 int verb_whatif(const struct args *args)
 {
+    struct trace_file trace;
     struct error error = {0};
     struct timespec now;
     struct out o;
-    size_t bytes = 0;
-    char host[64] = "";
+    char host[64] = "", path[PATH_MAX];
+    int code;
 
     if (rows_check_fields(args, columns, ARRAY_SIZE(columns), &error) < 0)
         return fail(EXIT_USAGE, &error);
-    if (!args->from)
-        return fail_with(EXIT_USAGE, "whatif: no trace to work on; try: --from FILE");
-    void *trace = map_file(args->from, &bytes);
-    if (!trace)
-        return EXIT_RUNTIME;
+    if (!args->from == !args->tgids.count)
+        return fail_with(EXIT_USAGE, "whatif: one trace to work on; try: --from FILE, or --pid PID "
+                                     "--for 30s");
+    if (args->from)
+        snprintf(path, sizeof(path), "%s", args->from);
+    else if ((code = record_for(args, path, sizeof(path))) != EXIT_DONE)
+        return code;
+    if (trace_file_open(path, &trace, &error) < 0)
+        return fail(EXIT_RUNTIME, &error);
     gethostname(host, sizeof(host) - 1);
     clock_gettime(CLOCK_REALTIME, &now);
     _cleanup_free_ char *text =
-        whatif_text(trace, bytes, args->operands, args->operand_count, host,
+        whatif_text(&trace.reader, args->operands, args->operand_count, host,
                     (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec, &error);
-    munmap(trace, bytes);
+    trace_file_close(&trace);
     if (!text)
         return fail(EXIT_USAGE, &error);
     struct json_object *document = json_tokener_parse(text);
     out_init(&o, args);
-    int code = document ? ask_show(args, &o, document, "settings", render) : EXIT_RUNTIME;
+    code = document ? ask_show(args, &o, document, "settings", render) : EXIT_RUNTIME;
     json_object_put(document);
     return out_finish(&o, code);
 }

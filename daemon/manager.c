@@ -220,6 +220,7 @@ static void on_exited(void *userdata, struct target *t)
     /* what it did until the end is in the ring already */
     ring_sync(m->ring);
     oom_log_exit(m->oom, t->tgid);
+    recorder_exit(m->recorder, t->tgid);
     store_process_final(m->store, m->ledger, t->tgid, now, true);
     ledger_process_exit(m->ledger, t->tgid, t->facts.start_ticks, now);
     ring_forget(m->ring, t->tgid);
@@ -279,6 +280,7 @@ static void on_executed(void *userdata, uint32_t tgid)
     if (!t)
         return;
     ring_sync(m->ring);
+    recorder_exit(m->recorder, tgid);
     ledger_process_exec(m->ledger, tgid, manager_boot_ns());
     ring_forget(m->ring, tgid);
     python_forget(m->python, tgid);
@@ -362,6 +364,7 @@ static int on_maintain(sd_event_source *source, uint64_t usec, void *userdata)
 
     python_maintain(m->python);
     store_maintain(m->store);
+    recorder_maintain(m->recorder);
     scans_refresh(m);
     return rearm(source, MAINTAIN_NS);
 }
@@ -569,6 +572,10 @@ static int manager_open(struct manager *m, struct error *reterr)
         r = open_kernel_side(m, reterr);
     if (r == 0)
         r = open_scans(m);
+    if (r == 0)
+        r = recorder_new(m, &m->recorder);
+    if (r == 0)
+        ring_set_recorder(m->ring, m->recorder);
     if (r == 0 && m->config.daemon_discovery)
         r = discovery_new(m->event, &discovery_handler, m, &m->discovery, reterr);
     if (r < 0)
@@ -626,9 +633,12 @@ struct manager *manager_free(struct manager *m)
         ring_sync(m->ring);
         notices_write(m);
         m->oom = oom_log_free(m->oom);
+        ring_set_recorder(m->ring, NULL);
+        m->recorder = recorder_free(m->recorder);
         store_checkpoint_all(m->store, m->ledger);
     }
     m->oom = oom_log_free(m->oom);
+    m->recorder = recorder_free(m->recorder);
     m->store = store_close(m->store);
     m->ring = ring_free(m->ring);
     m->targets = targets_free(m->targets);

@@ -20,6 +20,7 @@
 #include "ledger.h"
 #include "oom_log.h"
 #include "python.h"
+#include "recorder.h"
 #include "ring.h"
 #include "scan.h"
 #include "store.h"
@@ -58,6 +59,7 @@ struct manager {
     struct card_usage *cards;
     struct atb_names *atb_names;
     struct oom_log *oom;
+    struct recorder *recorder;
     struct scans *scans;
     struct scan_wait *scan_waits; /* clients that wait for a scan (scan_feed.c) */
 

@@ -12,6 +12,7 @@
 
 #include "log.h"
 #include "python.h"
+#include "recorder.h"
 
 #define CPUS_MAX 4096
 
@@ -19,6 +20,7 @@ struct ring {
     struct probe_set *set;
     struct ledger *ledger;
     struct python *python;
+    struct recorder *recorder;
     struct ring_buffer *buffer;
     sd_event_source *io, *timer;
     uint64_t poll_ns;
@@ -54,6 +56,7 @@ static void event_apply(struct ring *r, const struct nm_event *e)
     if (phase && r->python)
         *phase = python_phase(r->python, named.tgid, stack, *phase);
     ledger_apply(r->ledger, &named);
+    recorder_event(r->recorder, &named);
     if (r->watch_fn)
         r->watch_fn(r->watch_userdata, &named);
     if (!r->keep)
@@ -79,8 +82,10 @@ static int on_event(void *userdata, void *data, size_t size)
     if (e->cpu < CPUS_MAX) {
         /* modulo 2^32; a smaller number than expected is a racing draw of the legacy build */
         int32_t gap = (int32_t)(e->seq - r->next_seq[e->cpu]);
-        if (gap > 0)
+        if (gap > 0) {
             r->stats.sequence_gaps += gap;
+            recorder_lost(r->recorder, (uint64_t)gap);
+        }
         if (gap >= 0)
             r->next_seq[e->cpu] = e->seq + 1;
     }
@@ -88,6 +93,7 @@ static int on_event(void *userdata, void *data, size_t size)
         ledger_apply(r->ledger, e); /* counts it in the sequence */
         if (r->python)
             python_event(r->python, e, size);
+        recorder_event(r->recorder, e);
         return 0;
     }
     event_apply(r, e);
@@ -148,6 +154,11 @@ int ring_new(sd_event *event, struct probe_set *set, struct ledger *ledger, uint
 void ring_set_python(struct ring *r, struct python *python)
 {
     r->python = python;
+}
+
+void ring_set_recorder(struct ring *r, struct recorder *recorder)
+{
+    r->recorder = recorder;
 }
 
 struct ring *ring_free(struct ring *r)

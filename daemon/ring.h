@@ -20,6 +20,7 @@
 
 struct ring;
 struct python;
+struct recorder;
 
 #define RING_QUEUE_EVENTS 8192 /* copies kept for subscribers of the event stream */
 
@@ -34,6 +35,8 @@ int ring_new(sd_event *event, struct probe_set *set, struct ledger *ledger, uint
              struct ring **ret, struct error *reterr);
 /* Who names Python frames; borrowed. Without it events keep the phase that the kernel gave them. */
 void ring_set_python(struct ring *r, struct python *python);
+/* Who is shown every event after it was applied, and every loss; borrowed. */
+void ring_set_recorder(struct ring *r, struct recorder *recorder);
 struct ring *ring_free(struct ring *r);
 DEFINE_CLEANUP(struct ring *, ring_free)
 

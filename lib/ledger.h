@@ -305,6 +305,10 @@ int ledger_each_pool_when(const struct ledger *l, uint32_t tgid, enum ledger_whe
  */
 int ledger_each_entry(const struct ledger *l, uint32_t tgid,
                       int (*fn)(void *, const struct ledger_entry *), void *userdata);
+/* What an event that was just applied has made: a block, memory or a handle. Returns false: there
+ * is none. Cost: O(1). */
+bool ledger_entry_of(const struct ledger *l, const struct nm_event *event,
+                     struct ledger_entry *ret);
 
 /* Name of an owner id ("CANN@HCCL", "PTA@pool" ...). Borrowed for the ledger's life. */
 const char *ledger_owner_name(const struct ledger *l, uint32_t owner);

@@ -333,6 +333,37 @@ int ledger_each_phase(const struct ledger *l, uint32_t tgid,
     return 0;
 }
 
+bool ledger_entry_of(const struct ledger *l, const struct nm_event *event, struct ledger_entry *ret)
+{
+    const struct process *p = process_find(l, event->tgid);
+    uint64_t key = event->call.address;
+    uint32_t n, space;
+
+    switch (event->kind) {
+    case NM_EVENT_BLOCK:
+        key = event->block.component == NM_BLOCK_WORKSPACE ? event->block.stream
+                                                           : event->block.address;
+        space =
+            SPACE_KEY(event->block.component == NM_BLOCK_WORKSPACE ? SPACE_WORKSPACE : SPACE_BLOCK,
+                      event->block.device);
+        break;
+    case NM_EVENT_CREATE:
+        key = event->call.handle;
+        space = SPACE_HANDLE;
+        break;
+    case NM_EVENT_ALLOC:
+        space = SPACE_MEMORY;
+        break;
+    default:
+        return false;
+    }
+    n = p ? map_find(&p->entries, key, space) : 0;
+    if (!n || !entry_at(p, n)->row)
+        return false;
+    entry_show(p, entry_at(p, n), ret);
+    return true;
+}
+
 uint64_t ledger_object_count(const struct ledger *l, uint32_t tgid, unsigned kind)
 {
     const struct process *p = process_find(l, tgid);

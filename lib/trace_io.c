@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trace_io.c - see trace_io.h.
- *
- * Must not: trust a length in a file; keep what a reader does not know of.
+ * trace_io.c - writing a trace, and the record of an event; see trace_io.h. Reading: trace_read.c,
+ * trace_names.c.
  */
 #include "trace_io.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define HEADER_MAX 65536u
-#define RECORD_MAX 4096u
 
 static int reserve(struct trace_writer *w, size_t bytes)
 {
@@ -38,15 +34,21 @@ static int append(struct trace_writer *w, const void *data, size_t bytes)
     return r;
 }
 
+void trace_header_init(struct nm_trace_header *h)
+{
+    h->magic = NM_TRACE_MAGIC;
+    h->version = NM_TRACE_VERSION;
+    h->header_bytes = sizeof(struct nm_trace_header);
+    h->record_bytes = sizeof(struct nm_trace_record);
+    h->conf[sizeof(h->conf) - 1] = '\0';
+    h->comm[sizeof(h->comm) - 1] = '\0';
+}
+
 int trace_begin(struct trace_writer *w, const struct nm_trace_header *header)
 {
     struct nm_trace_header h = *header;
 
-    h.magic = NM_TRACE_MAGIC;
-    h.version = NM_TRACE_VERSION;
-    h.header_bytes = sizeof(struct nm_trace_header);
-    h.record_bytes = sizeof(struct nm_trace_record);
-    h.conf[sizeof(h.conf) - 1] = '\0';
+    trace_header_init(&h);
     w->bytes = 0;
     return append(w, &h, sizeof(h));
 }
@@ -54,6 +56,33 @@ int trace_begin(struct trace_writer *w, const struct nm_trace_header *header)
 int trace_add(struct trace_writer *w, const struct nm_trace_record *record)
 {
     return append(w, record, sizeof(*record));
+}
+
+bool trace_name_part(uint32_t id, const char *name, size_t *at, struct nm_trace_name *ret)
+{
+    size_t length = strlen(name), left;
+
+    if (length > NM_TRACE_NAME_BYTES_MAX)
+        length = NM_TRACE_NAME_BYTES_MAX;
+    if (*at >= length)
+        return false;
+    left = length - *at;
+    *ret = (struct nm_trace_name){.id = id, .bytes = (uint16_t)left, .kind = NM_TRACE_NAME};
+    if (left > sizeof(ret->text))
+        left = sizeof(ret->text);
+    memcpy(ret->text, name + *at, left);
+    *at += left;
+    return true;
+}
+
+int trace_add_name(struct trace_writer *w, uint32_t id, const char *name)
+{
+    struct nm_trace_name part;
+    int r = 0;
+
+    for (size_t at = 0; r == 0 && trace_name_part(id, name, &at, &part);)
+        r = append(w, &part, sizeof(part));
+    return r;
 }
 
 void trace_done(struct trace_writer *w)
@@ -73,6 +102,7 @@ static bool from_block(const struct nm_event *e, struct nm_trace_record *ret)
         return false;
     ret->kind = kinds[e->block.action];
     ret->component = e->block.component;
+    ret->device = e->block.device;
     ret->address = e->block.address;
     ret->size_bytes = (uint64_t)(size < 0 ? -size : size);
     ret->stream = e->block.stream;
@@ -94,63 +124,4 @@ bool trace_from_event(const struct nm_event *e, bool is_segment, struct nm_trace
                 : e->result != 0 ? NM_TRACE_FAILED
                                  : NM_TRACE_SEGMENT_ALLOC;
     return true;
-}
-
-int trace_open(const void *data, size_t bytes, struct trace_reader *ret, struct error *reterr)
-{
-    struct nm_trace_header h;
-
-    if (bytes < sizeof(h))
-        return error_set(reterr, ENODATA, "the trace is shorter than its header (%zu bytes)",
-                         bytes);
-    memcpy(&h, data, sizeof(h));
-    if (h.magic != NM_TRACE_MAGIC)
-        return error_set(reterr, EINVAL, "this is not a trace of npumem");
-    if (h.version > NM_TRACE_VERSION)
-        return error_set(reterr, ENOTSUP, "trace version %u, this npumem reads up to %u", h.version,
-                         NM_TRACE_VERSION);
-    if (h.header_bytes < sizeof(h) || h.header_bytes > HEADER_MAX || h.header_bytes > bytes ||
-        h.record_bytes < sizeof(struct nm_trace_record) || h.record_bytes > RECORD_MAX)
-        return error_set(reterr, EINVAL, "the trace has a header of %u and records of %u bytes",
-                         h.header_bytes, h.record_bytes);
-    h.conf[sizeof(h.conf) - 1] = '\0';
-    *ret = (struct trace_reader){
-        .header = h,
-        .records = (const unsigned char *)data + h.header_bytes,
-        .record_bytes = h.record_bytes,
-        .count = (bytes - h.header_bytes) / h.record_bytes,
-        .is_cut = (bytes - h.header_bytes) % h.record_bytes != 0,
-    };
-    return 0;
-}
-
-int trace_next(struct trace_reader *r, struct nm_trace_record *ret)
-{
-    while (r->at < r->count) {
-        memcpy(ret, r->records + r->at++ * r->record_bytes, sizeof(*ret));
-        if (ret->kind < NM_TRACE_BLOCK_MALLOC || ret->kind > NM_TRACE_LOST) {
-            r->unknown_kinds++;
-            continue;
-        }
-        if (ret->time_ns < r->last_ns)
-            r->out_of_order++;
-        else
-            r->last_ns = ret->time_ns;
-        if (ret->kind == NM_TRACE_LOST)
-            r->lost_events += ret->size_bytes ? ret->size_bytes : 1;
-        return 1;
-    }
-    return 0;
-}
-
-void trace_rewind(struct trace_reader *r)
-{
-    r->at = 0;
-    r->lost_events = r->out_of_order = r->unknown_kinds = r->last_ns = 0;
-}
-
-bool trace_complete(const struct trace_reader *r)
-{
-    return !r->is_cut && !r->lost_events && !r->unknown_kinds &&
-           !(r->header.flags & (NM_TRACE_LATE | NM_TRACE_NO_SMALL));
 }

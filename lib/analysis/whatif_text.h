@@ -9,10 +9,11 @@
 #include <stdint.h>
 
 #include "err.h"
+#include "trace_io.h"
 
 /* The document of `whatif`; without settings the usual ones, ranked. NULL with the error set. The
  * caller frees it. */
-char *whatif_text(const void *trace, size_t bytes, const char *const *settings, size_t count,
+char *whatif_text(struct trace_reader *trace, const char *const *settings, size_t count,
                   const char *host, uint64_t wall_ns, struct error *reterr);
 
 #endif
