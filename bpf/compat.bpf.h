@@ -53,11 +53,16 @@ NM_INLINE u64 nm_arg(struct pt_regs *ctx, int n)
         return ((const struct user_pt_regs *)ctx)->regs[5];
     case 6:
         return ((const struct user_pt_regs *)ctx)->regs[6];
+    case 8: /* AAPCS64: the ninth argument is where the stack pointer points */
+        bpf_probe_read_user(&value, sizeof(value), (const void *)PT_REGS_SP(ctx));
+        return value;
 #else
     case 5:
         return ctx->r9;
-    case 6: /* SysV: the seventh argument is above the return address */
-        bpf_probe_read_user(&value, sizeof(value), (const void *)(PT_REGS_SP(ctx) + 8));
+    case 6: /* SysV: the seventh argument is above the return address, then the others */
+    case 8:
+        bpf_probe_read_user(&value, sizeof(value),
+                            (const void *)(PT_REGS_SP(ctx) + 8 * (u64)(n - 5)));
         return value;
 #endif
     }

@@ -5,6 +5,7 @@
 #ifndef NPUMEM_BPF_ENTRY_H
 #define NPUMEM_BPF_ENTRY_H
 
+#include "access.bpf.h"
 #include "state.bpf.h"
 #include "python.bpf.h"
 
@@ -153,8 +154,14 @@ NM_INLINE int nm_block_report(struct nm_memory_usage *m)
         return 0;
     }
     nm_pool_update(pid_tgid, m, now, &start_ticks);
+    if (nm_access_open_count && m->component == NM_BLOCK_CACHING) {
+        if (m->action == NM_BLOCK_MALLOC)
+            nm_access_alloc(m->address, bytes, m->stream, m->device);
+        else
+            nm_access_free(m->address, start_ticks);
+    }
     if (m->action == NM_BLOCK_MALLOC && m->component == NM_BLOCK_CACHING)
-        look = nm_py_look(pid_tgid, NULL, start_ticks, bytes >= nm_py_stack_threshold_bytes);
+        look = nm_py_look(pid_tgid, start_ticks, bytes >= nm_py_stack_threshold_bytes);
     if (bytes < nm_block_threshold_bytes) {
         u32 phase = nm_small_phase(pid_tgid, m, start_ticks, look);
         if (phase != NM_PY_FOLLOWED) {

@@ -6,8 +6,8 @@
  * the link's cookie is the row. That makes two links per library instead of two per function;
  * closing a link waits for a grace period of about 50 ms, so it is what lets the daemon stop in
  * time. Older kernels get one pair of programs per row (enter_<id>, leave_<id>), which need no
- * cookie. What the programs do is in call.bpf.h (C functions) and entry.bpf.h (C++ functions, entry
- * only).
+ * cookie. What the programs do is in call.bpf.h (C functions), entry.bpf.h (C++ functions, entry
+ * only) and access.bpf.h (windows of accesses, entry only).
  */
 #include "state.bpf.h"
 #include "call.bpf.h"
@@ -19,6 +19,7 @@ enum nm_row {
     NM_ROW_NONE,
 #define NM_CALL(id, ...) NM_ROW_##id,
 #define NM_ENTRY(id, ...) NM_ROW_##id,
+#define NM_ACCESS(id, ...) NM_ROW_##id,
 #include "probes.def"
 #undef NM_CALL
 #undef NM_ENTRY
@@ -39,6 +40,28 @@ static const struct nm_row_desc nm_rows[NM_ROW_COUNT] = {
 #undef NM_CALL
 #undef NM_ENTRY
 };
+
+struct nm_access_desc {
+    u16 action, a, b, kind;
+};
+static const struct nm_access_desc nm_access_rows[NM_ROW_COUNT] = {
+#define NM_CALL(...)
+#define NM_ENTRY(...)
+#define NM_ACCESS(id, symbol, action, a, b, kind) [NM_ROW_##id] = {NM_ACCESS_##action, a, b, kind},
+#include "probes.def"
+#undef NM_CALL
+#undef NM_ENTRY
+};
+
+SEC("uprobe") int access_all(struct pt_regs *ctx)
+{
+    u64 row = bpf_get_attach_cookie(ctx);
+
+    if (row >= NM_ROW_COUNT)
+        return 0;
+    const struct nm_access_desc *d = &nm_access_rows[row];
+    return nm_access_run(ctx, d->action, d->a, d->b, d->kind);
+}
 
 SEC("uprobe") int enter_all(struct pt_regs *ctx)
 {
@@ -78,5 +101,10 @@ SEC("uretprobe") int leave_all(struct pt_regs *ctx)
     SEC("uprobe") int enter_##id(struct pt_regs *ctx)                                              \
     {                                                                                              \
         return nm_entry_##program(ctx);                                                            \
+    }
+#define NM_ACCESS(id, symbol, action, a, b, kind)                                                  \
+    SEC("uprobe") int access_##id(struct pt_regs *ctx)                                             \
+    {                                                                                              \
+        return nm_access_run(ctx, NM_ACCESS_##action, a, b, kind);                                 \
     }
 #include "probes.def"

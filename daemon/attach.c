@@ -15,11 +15,10 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-
+#include <time.h>
 #include <unistd.h>
 
 #include "blockfn.h"
-#include "clock.h"
 #include "log.h"
 #include "probes.h"
 #include "procfs.h"
@@ -32,6 +31,13 @@ struct attach {
     struct probe_set *set;
     struct attach_file *files;
 };
+
+static uint64_t now_ns(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return t.tv_sec * 1000000000ull + t.tv_nsec;
+}
 
 int attach_new(struct probe_set *set, struct attach **ret)
 {
@@ -215,12 +221,12 @@ static int file_resolve(struct attach_file *f, const struct elf_image *e)
         return -ENOMEM;
     if (strcmp(library_name(f->library), "program") == 0)
         return program_resolve(f, e);
-    for (unsigned row = 1; row < PROBE_COUNT; row++)
+    for (unsigned row = 1; row < PROBE_ALWAYS_COUNT; row++)
         names[row - 1] = probe_name(row);
-    found = elf_image_symbols(e, names, PROBE_COUNT - 1, offsets);
+    found = elf_image_symbols(e, names, PROBE_ALWAYS_COUNT - 1, offsets);
     if (found < 0)
         return found;
-    for (unsigned row = 1; row < PROBE_COUNT; row++)
+    for (unsigned row = 1; row < PROBE_ALWAYS_COUNT; row++)
         if (offsets[row - 1] != ELF_NO_OFFSET) {
             point_add(f, e, row, offsets[row - 1]);
             f->has_hal |= probe_row(row)->level == PROBE_LEVEL_HAL;
@@ -279,7 +285,7 @@ static int file_probe(struct attach *a, struct attach_file *f, int fd, const voi
 {
     struct elf_image *e = calloc(1, sizeof(*e));
     _cleanup_free_ struct elf_image *owned = e;
-    uint64_t begin = clock_ns(CLOCK_MONOTONIC);
+    uint64_t begin = now_ns(CLOCK_MONOTONIC);
     int r;
 
     if (!e)
@@ -304,8 +310,8 @@ static int file_probe(struct attach *a, struct attach_file *f, int fd, const voi
     if (r < 0)
         return r;
     f->link_count = r;
-    f->attach_ns = clock_ns(CLOCK_BOOTTIME);
-    f->link_cost_ns = clock_ns(CLOCK_MONOTONIC) - begin;
+    f->attach_ns = now_ns(CLOCK_BOOTTIME);
+    f->link_cost_ns = now_ns(CLOCK_MONOTONIC) - begin;
     return 0;
 }
 

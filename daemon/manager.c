@@ -12,10 +12,9 @@
 #include <string.h>
 #include <sys/utsname.h>
 #include <systemd/sd-daemon.h>
-
+#include <time.h>
 #include <unistd.h>
 
-#include "clock.h"
 #include "driver_usage.h"
 #include "ledger_seen.h"
 #include "log.h"
@@ -26,6 +25,13 @@
 /* A scan is repeated after so much time, and so much more with every time. */
 #define SCAN_AGAIN_NS 5000000000ull
 #define SCAN_TRIES_MAX 4u
+
+static uint64_t clock_ns(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return t.tv_sec * 1000000000ull + t.tv_nsec;
+}
 
 uint64_t manager_boot_ns(void)
 {

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "probe.skel.h"
@@ -37,7 +38,7 @@ struct probe_set {
     struct bpf_object *object;
     enum probe_link_mode mode;
     int ring_fd, counters_fd, excluded_fd, detailed_fd, pools_fd, small_fd, atb_fd;
-    int enter_all_fd, leave_all_fd;
+    int enter_all_fd, leave_all_fd, access_all_fd;
     int cpu_count;
     bool has_python;
     struct nm_cpu_counters *cpu_values;
@@ -52,8 +53,9 @@ static int quiet_print(enum libbpf_print_level level, const char *format, va_lis
     return 0;
 }
 
+/* pid 0: every process */
 static int uprobe_multi_link(int prog_fd, const char *path, const uint64_t *offsets,
-                             const uint64_t *cookies, uint32_t count, bool is_return)
+                             const uint64_t *cookies, uint32_t count, bool is_return, uint32_t pid)
 {
     struct uprobe_multi_attr attr = {
         .prog_fd = prog_fd,
@@ -63,6 +65,7 @@ static int uprobe_multi_link(int prog_fd, const char *path, const uint64_t *offs
         .cookies = (uintptr_t)cookies,
         .count = count,
         .multi_flags = is_return ? UPROBE_MULTI_RETURN : 0,
+        .pid = pid,
     };
     int fd = syscall(__NR_bpf, BPF_LINK_CREATE, &attr, offsetof(struct uprobe_multi_attr, zero));
     return fd < 0 ? -errno : fd;
@@ -84,7 +87,7 @@ static bool kernel_has_uprobe_multi(void)
 
     if (prog < 0)
         return false;
-    link = uprobe_multi_link(prog, "/", &offset, NULL, 1, false);
+    link = uprobe_multi_link(prog, "/", &offset, NULL, 1, false, 0);
     if (link >= 0)
         close(link);
     return link == -EBADF;
@@ -175,7 +178,8 @@ static void set_select_programs(struct probe_set *set)
     bpf_object__for_each_program(p, set->object)
     {
         const char *name = bpf_program__name(p);
-        bool for_all = strcmp(name, "enter_all") == 0 || strcmp(name, "leave_all") == 0;
+        bool for_all = strcmp(name, "enter_all") == 0 || strcmp(name, "leave_all") == 0 ||
+                       strcmp(name, "access_all") == 0;
         bool needed = for_all == (set->mode == PROBE_LINK_MULTI);
 
         if (!for_all && set->mode == PROBE_LINK_MULTI && strncmp(name, "enter_", 6) == 0)
@@ -276,6 +280,7 @@ int probe_set_new(const struct probe_set_config *config, struct probe_set **ret,
     set->atb_fd = probe_set_map_fd(set, "atb_ops");
     set->enter_all_fd = program_fd(set, "enter", "all");
     set->leave_all_fd = program_fd(set, "leave", "all");
+    set->access_all_fd = program_fd(set, "access", "all");
     set->cpu_count = libbpf_num_possible_cpus();
     set->cpu_values = calloc(set->cpu_count > 0 ? set->cpu_count : 1, sizeof(*set->cpu_values));
     if (!set->cpu_values)
@@ -444,11 +449,11 @@ static int link_multi(struct probe_set *set, const char *path, const struct prob
             rows[count++] = points[i].row;
         }
     if (count) {
-        fd = uprobe_multi_link(set->leave_all_fd, path, offsets, rows, count, true);
+        fd = uprobe_multi_link(set->leave_all_fd, path, offsets, rows, count, true, 0);
         if (fd < 0)
             return fd;
         links->fds[links->count++] = fd;
-        fd = uprobe_multi_link(set->enter_all_fd, path, entries, rows, count, false);
+        fd = uprobe_multi_link(set->enter_all_fd, path, entries, rows, count, false, 0);
         if (fd < 0)
             return fd;
         links->fds[links->count++] = fd;
@@ -458,7 +463,7 @@ static int link_multi(struct probe_set *set, const char *path, const struct prob
         if (!probe_row(row)->is_entry_only)
             continue;
         fd = uprobe_multi_link(program_fd(set, "enter", probe_id_name(row)), path,
-                               &points[i].entry_offset, &row, 1, false);
+                               &points[i].entry_offset, &row, 1, false, 0);
         if (fd < 0)
             return fd;
         links->fds[links->count++] = fd;
@@ -466,8 +471,9 @@ static int link_multi(struct probe_set *set, const char *path, const struct prob
     return 0;
 }
 
+/* tgid -1: every process */
 static int link_perf_one(struct probe_set *set, const char *prefix, const char *path, unsigned row,
-                         uint64_t offset, struct links *links)
+                         uint64_t offset, pid_t tgid, struct links *links)
 {
     LIBBPF_OPTS(bpf_uprobe_opts, opts, .retprobe = prefix[0] == 'l');
     char name[64];
@@ -478,7 +484,7 @@ static int link_perf_one(struct probe_set *set, const char *prefix, const char *
     program = bpf_object__find_program_by_name(set->object, name);
     if (!program)
         return -ENOENT;
-    link = bpf_program__attach_uprobe_opts(program, -1, path, offset, &opts);
+    link = bpf_program__attach_uprobe_opts(program, tgid, path, offset, &opts);
     if (!link)
         return -errno;
     /* keep only the descriptor: all links are closed alike */
@@ -500,12 +506,12 @@ static int link_perf(struct probe_set *set, const char *path, const struct probe
 
     for (size_t i = 0; i < n; i++)
         if (!probe_row(points[i].row)->is_entry_only) {
-            r = link_perf_one(set, "leave", path, points[i].row, points[i].offset, links);
+            r = link_perf_one(set, "leave", path, points[i].row, points[i].offset, -1, links);
             if (r < 0)
                 return r;
         }
     for (size_t i = 0; i < n; i++) {
-        r = link_perf_one(set, "enter", path, points[i].row, points[i].entry_offset, links);
+        r = link_perf_one(set, "enter", path, points[i].row, points[i].entry_offset, -1, links);
         if (r < 0)
             return r;
     }
@@ -531,4 +537,55 @@ int probe_set_link(struct probe_set *set, int file_fd, const struct probe_point 
     r = links.count;
     links.count = 0;
     return r;
+}
+
+/*
+ * The link's own filter keeps the breakpoints out of other processes. Before 6.10 it also lost
+ * every thread but the first (kernel 46ba0e49b642): there the programs filter alone.
+ */
+static bool kernel_filters_threads(void)
+{
+    unsigned major = 0, minor = 0;
+    struct utsname u;
+
+    return uname(&u) == 0 && sscanf(u.release, "%u.%u", &major, &minor) == 2 &&
+           (major > 6 || (major == 6 && minor >= 10));
+}
+
+int probe_set_link_access(struct probe_set *set, int file_fd, const struct probe_point *points,
+                          size_t n, uint32_t tgid, int **ret_links, struct error *reterr)
+{
+    _cleanup_(links_done) struct links links = {.fds = calloc(n + 1, sizeof(int))};
+    uint64_t offsets[PROBE_COUNT], rows[PROBE_COUNT];
+    char path[64];
+    int r = 0;
+
+    if (!links.fds || n > PROBE_COUNT)
+        return -ENOMEM;
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", file_fd);
+    if (set->mode == PROBE_LINK_MULTI) {
+        for (size_t i = 0; i < n; i++) {
+            offsets[i] = points[i].entry_offset;
+            rows[i] = points[i].row;
+        }
+        r = uprobe_multi_link(set->access_all_fd, path, offsets, rows, n, false,
+                              kernel_filters_threads() ? tgid : 0);
+        if (r >= 0)
+            links.fds[links.count++] = r;
+    } else {
+        for (size_t i = 0; i < n && r >= 0; i++)
+            r = link_perf_one(set, "access", path, points[i].row, points[i].entry_offset,
+                              (pid_t)tgid, &links);
+    }
+    if (r < 0)
+        return error_set(reterr, r, "cannot attach uprobes: %s", strerror(-r));
+    *ret_links = TAKE_PTR(links.fds);
+    r = links.count;
+    links.count = 0;
+    return r;
+}
+
+void probe_set_access_windows(struct probe_set *set, uint32_t count)
+{
+    GLOBAL_STORE(set, bss, nm_access_open_count, count);
 }

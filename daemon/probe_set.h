@@ -89,4 +89,13 @@ struct probe_point {
 int probe_set_link(struct probe_set *set, int file_fd, const struct probe_point *points, size_t n,
                    int **ret_links, struct error *reterr);
 
+/*
+ * The same for NM_ACCESS rows, in one process only, all at the functions' first instructions.
+ * Errors: -ESRCH the process is gone.
+ */
+int probe_set_link_access(struct probe_set *set, int file_fd, const struct probe_point *points,
+                          size_t n, uint32_t tgid, int **ret_links, struct error *reterr);
+/* How many windows of accesses are open: 0 costs block events one load. */
+void probe_set_access_windows(struct probe_set *set, uint32_t count);
+
 #endif

@@ -7,15 +7,20 @@
 #include "event.h"
 
 static const struct probe_row rows[PROBE_COUNT] = {
-    [PROBE_NONE] = {"", PROBE_LEVEL_ENTRY, NM_EVENT_NONE, false},
+    [PROBE_NONE] = {"", PROBE_LEVEL_ENTRY, NM_EVENT_NONE, false, false},
 #define NM_CALL(id, symbol, level, kind, address, size, flags, handle, call_flags)                 \
-    [PROBE_##id] = {symbol, PROBE_LEVEL_##level, NM_EVENT_##kind, false},
+    [PROBE_##id] = {symbol, PROBE_LEVEL_##level, NM_EVENT_##kind, false, false},
 #define NM_ENTRY(id, symbol, program)                                                              \
-    [PROBE_##id] = {symbol, PROBE_LEVEL_ENTRY, NM_EVENT_NONE, true},
+    [PROBE_##id] = {symbol, PROBE_LEVEL_ENTRY, NM_EVENT_NONE, true, false},
+#define NM_ACCESS(id, symbol, action, a, b, kind)                                                  \
+    [PROBE_##id] = {symbol, PROBE_LEVEL_ENTRY, NM_EVENT_NONE, true, true},
 #include "probes.def"
 #undef NM_CALL
 #undef NM_ENTRY
 };
+
+/* the rows of windows are the last ones */
+_Static_assert((int)PROBE_ALWAYS_COUNT == (int)PROBE_CREATE_TENSOR, "order of probes.def");
 
 const struct probe_row *probe_row(unsigned id)
 {
@@ -47,6 +52,7 @@ const char *probe_id_name(unsigned id)
         [PROBE_NONE] = "",
 #define NM_CALL(id_, ...) [PROBE_##id_] = #id_,
 #define NM_ENTRY(id_, ...) [PROBE_##id_] = #id_,
+#define NM_ACCESS(id_, ...) [PROBE_##id_] = #id_,
 #include "probes.def"
 #undef NM_CALL
 #undef NM_ENTRY

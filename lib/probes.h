@@ -2,7 +2,7 @@
 /*
  * probes.h - the rows of schema/probes.def as numbers and a table.
  *
- * A row's number is its place in the file, counted from 1 over NM_CALL and NM_ENTRY alike; 0 is "no
+ * A row's number is its place in the file, counted from 1 over rows of every form alike; 0 is "no
  * row". bpf/ expands the same file with the same rule, so that nm_call.api and .hal mean the same.
  */
 #ifndef NPUMEM_PROBES_H
@@ -15,10 +15,21 @@ enum probe_id {
     PROBE_NONE = 0,
 #define NM_CALL(id, symbol, level, kind, address, size, flags, handle, call_flags) PROBE_##id,
 #define NM_ENTRY(id, symbol, program) PROBE_##id,
+#define NM_ACCESS(id, symbol, action, a, b, kind) PROBE_##id,
 #include "probes.def"
 #undef NM_CALL
 #undef NM_ENTRY
     PROBE_COUNT
+};
+
+/* Rows below this are probed always, the others while a window of accesses is open. */
+enum {
+    PROBE_ALWAYS_COUNT = 1
+#define NM_CALL(...) +1
+#define NM_ENTRY(...) +1
+#include "probes.def"
+#undef NM_CALL
+#undef NM_ENTRY
 };
 
 /* The column "level" of NM_CALL. */
@@ -34,7 +45,8 @@ struct probe_row {
     const char *symbol;
     enum probe_level level;
     uint8_t kind;       /* enum nm_event_kind; NM_EVENT_NONE for NM_ENTRY rows */
-    bool is_entry_only; /* no return probe (C++ that may throw) */
+    bool is_entry_only; /* no return probe (C++ that may throw, or nothing to learn from one) */
+    bool is_access;     /* NM_ACCESS rows; is_entry_only too */
 };
 
 /* The row of an id; the row of PROBE_NONE (empty symbol) for a number outside the table. */

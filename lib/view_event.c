@@ -46,6 +46,7 @@ static const char *const kind_names[NM_EVENT_KIND_COUNT] = {
     [NM_EVENT_NAME] = "name",
     [NM_EVENT_PROCESS_GROUP] = "process_group",
     [NM_EVENT_MEM_INFO] = "mem_info",
+    [NM_EVENT_ACCESS] = "access",
 };
 
 const char *view_event_kind(unsigned kind)
@@ -75,6 +76,14 @@ static void write_block(const struct nm_block *b, struct json *j)
     json_ki64(j, "total_allocated_bytes", b->total_allocated_bytes);
     json_ki64(j, "total_reserved_bytes", b->total_reserved_bytes);
     json_ki64(j, "total_active_bytes", b->total_active_bytes);
+}
+
+static void write_access(const struct nm_access *a, struct json *j)
+{
+    json_khex(j, "address", a->address);
+    hex_if(j, "stream", a->stream);
+    json_ku64(j, "uses", a->count);
+    json_ku64(j, "operation", a->end_op);
 }
 
 static void write_api(const char *key, uint16_t api, struct json *j)
@@ -142,6 +151,8 @@ int view_event(const struct view_context *c, const struct nm_event *event, struc
         write_block(&event->block, j);
     else if (is_scope(event->kind))
         write_scope(&event->scope, j);
+    else if (event->kind == NM_EVENT_ACCESS)
+        write_access(&event->access, j);
     else
         write_call(event, j);
     json_end(j);

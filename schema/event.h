@@ -15,6 +15,8 @@
 
 #include <linux/types.h>
 
+#include "access.h"
+
 #define NM_EVENT_ABI 4
 
 /* What happened. One event is one fact; see docs/ARCHITECTURE.md "one event for one fact". */
@@ -58,6 +60,7 @@ enum nm_event_kind {
         34, /* torch_npu's ProcessGroupHCCL: handle, flags = rank | world_size << 32 */
     NM_EVENT_MEM_INFO =
         35, /* the driver told free and total memory: address = free, handle = total, in bytes */
+    NM_EVENT_ACCESS = 36, /* a block's life within a window of accesses, before its free; .access */
     NM_EVENT_KIND_COUNT
 };
 
@@ -183,6 +186,7 @@ struct nm_event {
         struct nm_block block;
         struct nm_stack stack;
         struct nm_scope scope;
+        struct nm_access access;
     };
 };
 

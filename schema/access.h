@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
+/*
+ * access.h - what a window of accesses counts, and by which rules.
+ *
+ * A window is opened for one process and some seconds: the probes of the NM_ACCESS rows of
+ * probes.def are attached to it alone, and the kernel programs keep one record per block. The rules
+ * are here and not in bpf/, because the tests run the same code over sequences whose answer they
+ * know; they are inline, use no kernel function and touch nothing but their arguments.
+ *
+ * Two clocks:
+ *   operations  a number that every operation of the process draws when it begins, on whichever
+ *               thread. Which operation a call belongs to is kept per thread, so that threads that
+ *               run at the same time do not end each other's operations.
+ *   work time   microseconds since the window began, without the pauses: stretches longer than
+ *               NM_ACCESS_PAUSE_NS in which the process allocated, freed and used nothing. Memory
+ *               of a server that waits for a request is not idle memory.
+ */
+#ifndef NPUMEM_SCHEMA_ACCESS_H
+#define NPUMEM_SCHEMA_ACCESS_H
+
+#include <linux/types.h>
+
+#define NM_ACCESS_PAUSE_NS 1000000000ull
+#define NM_ACCESS_RECENT 4         /* operations with a malloc (a free) that a stream remembers */
+#define NM_ACCESS_PENDING_MAX 8192 /* torch_npu's task queue holds 4096 */
+#define NM_ACCESS_WINDOWS_MAX 4
+#define NM_ACCESS_BLOCKS_MAX 65536   /* blocks of a window at one time */
+#define NM_ACCESS_PAGES_MAX 262144   /* pages of their sizes, see nm_access_level() */
+#define NM_ACCESS_THREADS_MAX 4096   /* threads of all windows */
+#define NM_ACCESS_STREAMS_MAX 1024   /* streams of all windows */
+#define NM_ACCESS_ATB_TENSORS_MAX 64 /* of one list of a variant pack */
+
+#ifdef __bpf__
+#define NM_ACCESS_INLINE static __attribute__((always_inline)) inline
+#else
+#define NM_ACCESS_INLINE static inline
+#endif
+
+/* The column `action` of NM_ACCESS. */
+enum nm_access_action {
+    NM_ACCESS_TENSOR = 1, /* memory is handed to an operation: a, b */
+    NM_ACCESS_ONCE,       /* an operation of its own uses memory: a, b */
+    NM_ACCESS_COPY,   /* the same; a is the target, b the source, kind says which is a device's */
+    NM_ACCESS_BEGIN,  /* an operation of this thread begins ... */
+    NM_ACCESS_END,    /* ... has been handed over */
+    NM_ACCESS_RUN,    /* an operation is launched; a is its workspace */
+    NM_ACCESS_ATB,    /* an ATB operation runs; a is its variant pack, b its workspace */
+    NM_ACCESS_GRAPH,  /* a captured graph or a whole model is launched: what it uses is unseen */
+    NM_ACCESS_OPAQUE, /* the same of a call whose lists of addresses are not read */
+};
+
+enum nm_access_flags {
+    NM_ACCESS_HELD = 1 << 0,    /* allocated before the window */
+    NM_ACCESS_EARLY = 1 << 1,   /* something was freed between its allocation and its first use */
+    NM_ACCESS_LATE = 1 << 2,    /* something was allocated between its last use and its free */
+    NM_ACCESS_USED = 1 << 3,    /* it has been used by another operation than that it came in */
+    NM_ACCESS_THREADS = 1 << 4, /* used from more than one thread */
+    NM_ACCESS_FREED = 1 << 5,   /* 0: it was still held at the end of the window */
+};
+
+/* The life of one block within the window: payload of NM_EVENT_ACCESS. alloc_* of a block with
+ * NM_ACCESS_HELD are the window's begin. */
+struct nm_access {
+    __u64 address;
+    __u64 stream;
+    __u32 alloc_us, first_us, last_us; /* work time; first_us and last_us only where count > 0 */
+    __u32 gap_us;                      /* longest time between two uses */
+    __u32 end_us;                      /* of its free, or of the window */
+    __u32 alloc_op, first_op, last_op, gap_op, end_op; /* the same in operations */
+    __u32 count;                                       /* uses, saturating */
+    __u32 flags;                                       /* enum nm_access_flags */
+};
+
+/* Inner map of access_blocks, by address. */
+struct nm_access_block {
+    struct nm_access life;
+    __u64 bytes;
+    __u32 tid; /* of the newest use */
+    __u32 device;
+};
+
+/* Map access_windows, by tgid. */
+struct nm_access_window {
+    __u64 begin_ns;      /* CLOCK_BOOTTIME */
+    __u64 last_ns;       /* newest sign of work */
+    __u64 pause_ns;      /* sum of pauses */
+    __u64 operation;     /* newest number drawn; 0 none */
+    __u64 pending;       /* operations handed over that another thread will launch */
+    __u64 use_count;     /* uses of known blocks */
+    __u64 unknown_count; /* device addresses in no known block */
+    __u64 graph_count, opaque_count;
+    __u64 full_count;   /* blocks that had no room */
+    __u64 failed_count; /* reads of the process's memory that failed */
+    __u32 serial;       /* tells the state of an earlier window from this one's */
+    __u32 is_counting;  /* 0: blocks are followed, uses are not counted yet */
+};
+
+/* Map access_threads, by tid. */
+struct nm_access_thread {
+    __u32 serial;
+    __u32 op;        /* of the operation that is open; 0 none */
+    __u32 malloc_op; /* number that its blocks came with, where that is another one; 0 */
+    __u8 has_use, is_marked, zero[2];
+};
+
+/* Map access_streams. */
+struct nm_access_stream_key {
+    __u64 stream;
+    __u32 tgid;
+    __u32 device;
+};
+struct nm_access_stream {
+    __u32 serial;
+    __u32 zero;
+    __u32 malloc_op[NM_ACCESS_RECENT], free_op[NM_ACCESS_RECENT]; /* the highest first; 0 none */
+};
+
+/* Work time at `now`. */
+NM_ACCESS_INLINE __u32 nm_access_us(const struct nm_access_window *w, __u64 now_ns)
+{
+    __u64 past = now_ns > w->begin_ns ? now_ns - w->begin_ns : 0, pause = w->pause_ns;
+
+    if (now_ns > w->last_ns && now_ns - w->last_ns > NM_ACCESS_PAUSE_NS)
+        pause += now_ns - w->last_ns;
+    return past > pause ? (past - pause) / 1000 : 0;
+}
+
+/* The process does something: ends a pause. */
+NM_ACCESS_INLINE void nm_access_work(struct nm_access_window *w, __u64 now_ns)
+{
+    __u64 last = w->last_ns;
+
+    if (now_ns <= last)
+        return;
+    w->last_ns = now_ns;
+    if (now_ns - last > NM_ACCESS_PAUSE_NS)
+        __sync_fetch_and_add(&w->pause_ns, now_ns - last);
+}
+
+NM_ACCESS_INLINE __u32 nm_access_draw(struct nm_access_window *w)
+{
+#if defined(__bpf__) && defined(NM_LEGACY)
+    __u64 value = *(volatile __u64 *)&w->operation + 1;
+    __sync_fetch_and_add(&w->operation, 1);
+    return value;
+#else
+    return __sync_fetch_and_add(&w->operation, 1) + 1;
+#endif
+}
+
+/* --- which operation a call belongs to --- */
+
+/*
+ * Blocks that a thread allocates before an operation begins (its results) belong to that operation,
+ * as long as the thread frees nothing in between. Where other threads have begun operations
+ * meanwhile, it draws a new number and remembers that of its blocks.
+ */
+NM_ACCESS_INLINE void nm_access_join(struct nm_access_window *w, struct nm_access_thread *t)
+{
+    if (t->has_use || t->is_marked || (__u32)w->operation == t->op)
+        return;
+    t->malloc_op = t->op;
+    t->op = nm_access_draw(w);
+}
+
+NM_ACCESS_INLINE void nm_access_open(struct nm_access_window *w, struct nm_access_thread *t)
+{
+    t->op = nm_access_draw(w);
+    t->malloc_op = 0;
+    t->has_use = 0;
+    t->is_marked = 0;
+}
+
+NM_ACCESS_INLINE void nm_access_close(struct nm_access_thread *t)
+{
+    t->op = 0;
+    t->malloc_op = 0;
+    t->has_use = 0;
+    t->is_marked = 0;
+}
+
+NM_ACCESS_INLINE __u32 nm_access_op_malloc(struct nm_access_window *w, struct nm_access_thread *t)
+{
+    if (!t->op)
+        nm_access_open(w, t);
+    return t->op;
+}
+
+NM_ACCESS_INLINE __u32 nm_access_op_free(struct nm_access_window *w, struct nm_access_thread *t)
+{
+    if (t->op && !t->has_use && !t->is_marked)
+        nm_access_close(t);
+    return t->op ? t->op : nm_access_draw(w);
+}
+
+NM_ACCESS_INLINE void nm_access_hand_over(struct nm_access_window *w, struct nm_access_thread *t)
+{
+    nm_access_close(t);
+    if (w->pending < NM_ACCESS_PENDING_MAX)
+        __sync_fetch_and_add(&w->pending, 1);
+}
+
+NM_ACCESS_INLINE void nm_access_op_begin(struct nm_access_window *w, struct nm_access_thread *t)
+{
+    if (t->op && t->has_use)
+        nm_access_hand_over(w, t);
+    if (!t->op)
+        nm_access_open(w, t);
+    nm_access_join(w, t);
+    t->is_marked = 1;
+}
+
+NM_ACCESS_INLINE void nm_access_op_end(struct nm_access_window *w, struct nm_access_thread *t)
+{
+    if (t->op && t->has_use)
+        nm_access_hand_over(w, t);
+    else
+        t->is_marked = 0;
+}
+
+NM_ACCESS_INLINE __u32 nm_access_op_tensor(struct nm_access_window *w, struct nm_access_thread *t)
+{
+    if (!t->op)
+        nm_access_open(w, t);
+    nm_access_join(w, t);
+    t->has_use = 1;
+    return t->op;
+}
+
+/* *ret_ends: to be closed once its memory is noted. */
+NM_ACCESS_INLINE __u32 nm_access_op_once(struct nm_access_window *w, struct nm_access_thread *t,
+                                         int *ret_ends)
+{
+    *ret_ends = !t->op || (!t->has_use && !t->is_marked);
+    if (!t->op)
+        nm_access_open(w, t);
+    nm_access_join(w, t);
+    return t->op;
+}
+
+/* A launch on the thread that made the operation ends it. On another thread (torch_npu's task
+ * queue) it is the launch of one that was handed over, and no operation of its own. */
+NM_ACCESS_INLINE __u32 nm_access_op_run(struct nm_access_window *w, struct nm_access_thread *t,
+                                        int *ret_ends)
+{
+    *ret_ends = 1;
+    if (t->op && (t->has_use || t->is_marked))
+        return t->op;
+    if (w->pending) {
+        __sync_fetch_and_add(&w->pending, -1);
+        *ret_ends = 0;
+        return w->operation;
+    }
+    return nm_access_op_once(w, t, ret_ends);
+}
+
+/* --- what a stream remembers --- */
+
+NM_ACCESS_INLINE void nm_access_remember(__u32 recent[NM_ACCESS_RECENT], __u32 op)
+{
+    __u32 carry = op;
+
+    for (int i = 0; i < NM_ACCESS_RECENT; i++) {
+        __u32 held = recent[i];
+        if (held == carry)
+            return;
+        if (carry > held) {
+            recent[i] = carry;
+            carry = held;
+        }
+    }
+}
+
+/* Whether one lies strictly between two operations. */
+NM_ACCESS_INLINE int nm_access_between(const __u32 recent[NM_ACCESS_RECENT], __u32 low, __u32 high)
+{
+    int found = 0;
+
+    for (int i = 0; i < NM_ACCESS_RECENT; i++)
+        found |= recent[i] > low && recent[i] < high;
+    return found;
+}
+
+/* --- a block --- */
+
+NM_ACCESS_INLINE void nm_access_use(struct nm_access_block *b, const struct nm_access_thread *t,
+                                    const struct nm_access_stream *s, __u32 op, __u32 us, __u32 tid)
+{
+    struct nm_access *a = &b->life;
+    int is_own = !(a->flags & NM_ACCESS_HELD) &&
+                 (op == a->alloc_op || (t->malloc_op && t->malloc_op == a->alloc_op));
+
+    if (!is_own && !(a->flags & NM_ACCESS_USED)) {
+        a->flags |= NM_ACCESS_USED;
+        if (s && !(a->flags & NM_ACCESS_HELD) && nm_access_between(s->free_op, a->alloc_op, op))
+            a->flags |= NM_ACCESS_EARLY;
+    }
+    if (!a->count) {
+        a->first_us = us;
+        a->first_op = op;
+    } else {
+        if (b->tid != tid)
+            a->flags |= NM_ACCESS_THREADS;
+        if (us > a->last_us && us - a->last_us > a->gap_us)
+            a->gap_us = us - a->last_us;
+        if (op > a->last_op && op - a->last_op > a->gap_op)
+            a->gap_op = op - a->last_op;
+    }
+    if (!a->count || us > a->last_us)
+        a->last_us = us;
+    if (!a->count || op > a->last_op)
+        a->last_op = op;
+    if (a->count != ~0u)
+        a->count++;
+    b->tid = tid;
+}
+
+/* Its free, or the end of the window. */
+NM_ACCESS_INLINE void nm_access_finish(struct nm_access *a, const struct nm_access_stream *s,
+                                       __u32 op, __u32 us)
+{
+    a->end_op = op;
+    a->end_us = us;
+    if (a->count && s && op != a->last_op && nm_access_between(s->malloc_op, a->last_op, op))
+        a->flags |= NM_ACCESS_LATE;
+}
+
+/* --- which block an address is in --- */
+
+/*
+ * Blocks are entered under the pages that they cover, of a page size that fits theirs: at most 17
+ * pages each, and at most two blocks of that size reach into one page - one that covers its first
+ * byte (slot 0) and one that begins behind it (slot 1).
+ */
+#define NM_ACCESS_LEVELS 7
+#define NM_ACCESS_PAGES_PER_BLOCK 17
+#define NM_ACCESS_SHIFT(level) (9 + 4 * (level))
+#define NM_ACCESS_PAGE_KEY(page, level, slot) ((__u64)(page) << 4 | (level) << 1 | (slot))
+
+/* Page size of a block, as a level. */
+NM_ACCESS_INLINE int nm_access_level(__u64 bytes)
+{
+    int level = 0;
+
+    for (int i = 1; i < NM_ACCESS_LEVELS; i++)
+        if (bytes >> NM_ACCESS_SHIFT(i))
+            level = i;
+    return level;
+}
+
+/* Key of page number i of a block; 0: it has no such page. */
+NM_ACCESS_INLINE __u64 nm_access_page_key(__u64 address, __u64 bytes, int level, __u32 i)
+{
+    int shift = NM_ACCESS_SHIFT(level);
+    __u64 page = (address >> shift) + i, last = (address + (bytes ? bytes - 1 : 0)) >> shift;
+
+    if (page > last)
+        return 0;
+    return NM_ACCESS_PAGE_KEY(page, level, !i && (address & ((1ull << shift) - 1)));
+}
+
+#ifndef __bpf__
+_Static_assert(sizeof(struct nm_access) == 64, "nm_access");
+_Static_assert(sizeof(struct nm_access_block) == 80, "nm_access_block");
+_Static_assert(sizeof(struct nm_access_window) == 96, "nm_access_window");
+_Static_assert(sizeof(struct nm_access_stream) == 40, "nm_access_stream");
+#endif
+#endif
