@@ -24,6 +24,7 @@
 #define MAINTAIN_NS 1000000000ull
 /* A scan is repeated after so much time, and so much more with every time. */
 #define SCAN_AGAIN_NS 5000000000ull
+#define SCAN_PAUSE_MAX_NS 60000000000ull
 #define SCAN_TRIES_MAX 4u
 
 static uint64_t clock_ns(clockid_t clock)
@@ -191,10 +192,13 @@ static void scans_refresh(struct manager *m)
     for (struct target *t = targets_first(m->targets); m->scans && t; t = t->next) {
         const struct scan_result *r = scans_result(m->scans, t->tgid, &then);
         unsigned count = scans_count(m->scans, t->tgid);
-        if (!r || now - then < SCAN_AGAIN_NS * count)
+        uint64_t pause = SCAN_AGAIN_NS * count;
+        if (!r || now - then < (pause < SCAN_PAUSE_MAX_NS ? pause : SCAN_PAUSE_MAX_NS))
             continue;
         bool is_incomplete = (r->s.is_cut || !r->s.has_blocks) && count < SCAN_TRIES_MAX;
-        if (is_incomplete || scan_is_stale(m->ledger, t->tgid))
+        uint64_t stale = r->s.has_blocks ? scan_stale_bytes(m->ledger, t->tgid) : 0;
+        t->stale_looks = stale ? t->stale_looks + 1 : 0;
+        if (is_incomplete || stale >= SCAN_STALE_BYTES || t->stale_looks >= SCAN_STALE_LOOKS)
             scans_request(m->scans, t->tgid, t->facts.start_ticks, false);
     }
 }

@@ -17,8 +17,6 @@
 #include "view_scan.h"
 
 #define SCAN_LIMIT_DEFAULT 1000
-/* What the sums of small blocks may be behind the totals. */
-#define STALE_SLACK_BYTES (16 << 20)
 
 struct scan_wait {
     struct manager *manager;
@@ -75,18 +73,23 @@ int64_t scan_feed(struct ledger *l, uint32_t tgid, const struct scan_result *r,
 
 static int on_pool(void *userdata, const struct ledger_pool *pool)
 {
-    bool *is_stale = userdata;
-    int64_t small = pool->small_bytes > 0 ? pool->small_bytes : 0;
+    uint64_t *stale = userdata;
+    /* below 0: more of them went than came since attach, so they were among those that were read */
+    int64_t small = pool->small_bytes, excess;
 
-    *is_stale |= pool->known_block_bytes + small > pool->allocated_bytes + STALE_SLACK_BYTES;
+    if (pool->component != NM_BLOCK_CACHING)
+        return 0;
+    excess = pool->known_block_bytes + (small > 0 ? small : 0) - pool->allocated_bytes;
+    if (excess > 0)
+        *stale += (uint64_t)excess;
     return 0;
 }
 
-bool scan_is_stale(const struct ledger *l, uint32_t tgid)
+uint64_t scan_stale_bytes(const struct ledger *l, uint32_t tgid)
 {
-    bool is_stale = false;
-    ledger_each_pool(l, tgid, on_pool, &is_stale);
-    return is_stale;
+    uint64_t stale = 0;
+    ledger_each_pool(l, tgid, on_pool, &stale);
+    return stale;
 }
 
 /* --- the method --- */

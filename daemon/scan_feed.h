@@ -17,9 +17,12 @@ struct manager;
 int64_t scan_feed(struct ledger *l, uint32_t tgid, const struct scan_result *result,
                   uint64_t threshold_bytes, uint64_t now_ns);
 
-/* Whether the ledger holds more of a process than its allocator says: frees were not seen one by
- * one, so that the reading has to be repeated. */
-bool scan_is_stale(const struct ledger *l, uint32_t tgid);
+/* By how much the read blocks of a process are more than its allocator's totals leave room for:
+ * small ones were freed, which are not seen one by one. Not 0: read it again, at once from
+ * SCAN_STALE_BYTES on; below, when it stays, since sums and totals are of two moments. */
+uint64_t scan_stale_bytes(const struct ledger *l, uint32_t tgid);
+#define SCAN_STALE_BYTES (16u << 20)
+#define SCAN_STALE_LOOKS 3u
 
 /* Answers everybody who waits for this process. */
 void scan_waiters_answer(struct manager *m, uint32_t tgid, const struct scan_result *result,

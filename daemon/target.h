@@ -32,8 +32,9 @@ struct target {
     sd_event_source *exit_source;
     struct caller_map *callers;
     uint64_t first_seen_ns;
-    bool late;     /* it mapped its libraries before their probes were live */
-    bool excluded; /* detached by hand */
+    unsigned stale_looks; /* how often in a row its read blocks were too many (scan_feed.h) */
+    bool late;            /* it mapped its libraries before their probes were live */
+    bool excluded;        /* detached by hand */
     bool stale_callers;
     struct attach_file *files[TARGET_FILES_MAX];
     size_t file_count;

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The group `late`: what processes hold that were never observed before, by name.
 
-    run.py BUILD_DIR [--only WORD]... [--demand] [--keep]
+    run.py BUILD_DIR [--only WORD]... [--keep]
 
---only    checks whose name contains the word: objects, tensors, large, vllm eager, vllm graphs, vllm sleep
---demand  also those that are not part of CI: vllm graphs, vllm sleep
+--only    checks whose name contains the word: objects, bad input, tensors, large, attached, vllm eager,
+          vllm graphs, vllm sleep
 
 Oracles: the processes themselves: their own description of their objects, memory_snapshot(), memory_stats(),
 state_dict(), vLLM's log. Ends with one line "N passed, N failed, N skipped".
@@ -32,8 +32,8 @@ from harness import CheckError, Checks, Daemon, Scratch  # noqa: E402
 
 PROGRAMS = HERE / "programs"
 MINORS = (9, 10, 11, 12, 13)
-VLLM = {"vllm eager": ({"tp": 2}, True), "vllm graphs": ({"tp": 2, "graphs": True}, False),
-        "vllm sleep": ({"tp": 2, "sleep": True}, False)}
+VLLM = {"vllm eager": {"tp": 2}, "vllm graphs": {"tp": 2, "graphs": True},
+        "vllm sleep": {"tp": 2, "sleep": True}}
 SCANS_IN_A_ROW = 20
 RATE_TURNS = 9
 # The bars of the project.
@@ -77,9 +77,9 @@ def interpreters():
     return found
 
 
-def child_of(argv, **more):
-    return subprocess.Popen([str(word) for word in argv], stdout=subprocess.PIPE,
-                            stdin=subprocess.DEVNULL, text=True, **more)
+def child_of(argv, pipe=False, **more):
+    return subprocess.Popen([str(word) for word in argv], stdout=subprocess.PIPE, text=True,
+                            stdin=subprocess.PIPE if pipe else subprocess.DEVNULL, **more)
 
 
 def check_objects(checks, tools):
@@ -207,6 +207,84 @@ def check_large(checks, tools, node, keep):
         finally:
             process.kill()
             process.wait()
+
+
+def table_words(row, owner):
+    """(bytes, source) of an owner at the allocated level of a rank."""
+    for one in row["owners"]:
+        if (one["owner"], one["level"]) == (owner, "allocated"):
+            return one["bytes"], one["source"]
+    return 0, None
+
+
+class Steps:
+    """programs/steps.py: holds tensors and frees them when told."""
+
+    def __init__(self, node, scratch):
+        self.process = child_of([node.python, PROGRAMS / "steps.py"], cwd=PROGRAMS, pipe=True,
+                                env=node.environment(scratch.make("node")),
+                                stderr=open(scratch.path / "steps.err", "wb"))
+
+    def told(self, word=None):
+        """What the program says after a step: {allocated, big, small}, in bytes of whole blocks."""
+        if word:
+            self.process.stdin.write(word + "\n")
+            self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+
+def check_attached(checks, node, binaries, keep):
+    """After a late attach: owners from reading; frees of read blocks by address; and a second reading
+    where small ones went, which nobody sees one by one."""
+    name = "attached"
+    with Scratch(keep) as scratch:
+        steps = Steps(node, scratch)
+        tgid = steps.process.pid
+        try:
+            said = steps.told()
+            with Daemon(binaries, scratch) as daemon:
+                def weights():
+                    row = daemon.rank_row(tgid)
+                    return table_words(row, "PTA@tensor") if row else (0, None)
+
+                def settled(wanted, seconds):
+                    harness.wait_for(lambda: weights()[0] == wanted, seconds,
+                                     f"{wanted} bytes of PTA@tensor, not {weights()}")
+                    bad = [one for one in daemon.rank_row(tgid)["checks"] if not one["balanced"]]
+                    checks.equal(f"{name}: sums at {wanted}", bad, [])
+
+                settled(said["big"] + said["small"], 30)
+                checks.equal(f"{name}: source", weights()[1], "read")
+                row = daemon.rank_row(tgid)
+                checks.equal(f"{name}: nothing is left before attach", row["before_attach_bytes"]
+                             if row["before_attach_bytes"] == 0 else
+                             [gap["bytes"] for gap in row["gaps"]
+                              if gap["name"] == "before_attach_blocks"][0], 0)
+                reads = daemon.log.read_text().count("tensors in ")
+                # blocks of 4 MiB, each with an event of its own
+                said = steps.told("free big")
+                settled(said["big"] + said["small"], 5)
+                checks.equal(f"{name}: freed by address, without another reading",
+                             daemon.log.read_text().count("tensors in "), reads)
+                text = subprocess.run([daemon.npumem, "--socket", daemon.socket, "breakdown"],
+                                      capture_output=True, text=True, check=False).stdout
+                checks.true(f"{name}: marked in the table",
+                            re.search(r"PTA@tensor +[0-9.]+ [KMG]iB\^", text) and "^ allocated before" in text,
+                            text)
+                # 20 KiB each: the kernel sends their sum only
+                said = steps.told("free small")
+                settled(said["big"] + said["small"], 90)
+                checks.true(f"{name}: read again when the totals disagree",
+                            daemon.log.read_text().count("tensors in ") > reads, "was not")
+                said = steps.told("new big")
+                harness.wait_for(lambda: daemon.rank_row(tgid)["allocated_bytes"] == said["allocated"],
+                                 20, "the allocator's total")
+                tree = daemon.ask("ls", "--tree", "--pid", str(tgid))["ranks"][0]
+                checks.equal(f"{name}: ls --tree", [(m["name"], m["bytes"]) for m in tree["modules"]],
+                             [("main().holder[model]", said["model"])])
+        finally:
+            steps.process.kill()
+            steps.process.wait()
 
 
 # --- the real server ---
@@ -341,6 +419,50 @@ def check_daemon(checks, name, scratch, binaries, server, truths, names):
         server.complete("hello", 20)
 
 
+def unmapped(daemon, tgid):
+    """Bytes of addresses without memory, as breakdown and scan have them."""
+    row = daemon.rank_row(tgid)
+    gap = [one["bytes"] for one in row["gaps"] if one["name"] == "unmapped"][0] if row else None
+    return gap, daemon.ask("scan", str(tgid))["allocators"][0]["unmapped_bytes"]
+
+
+def check_sleep(checks, name, tools, binaries, scratch, server, truths):
+    """Asleep, the books and the names are as before, and it is told that the memory is gone."""
+    tgids = [truth["pid"] for truth in truths]
+    awake = {tgid: persistent(tools.scan(tgid)[0]) for tgid in tgids}
+    server.sleep()
+    truths = server.ask_workers("truth")
+    for tgid, blocks in zip(tgids, server.ask_workers("blocks")):
+        document, _ = tools.scan(tgid)
+        checks.equal(f"{name}: asleep, coverage of {tgid}",
+                     (document["coverage"]["blocks"], document["coverage"]["names"]), ("full", "full"))
+        checks.equal(f"{name}: asleep, live blocks of {tgid}", live(document),
+                     {tuple(b[:3]) for b in blocks if b[3] == "active_allocated"})
+        checks.true(f"{name}: asleep, names of {tgid}",
+                    awake[tgid] and persistent(document) == awake[tgid], len(persistent(document)))
+    if binaries:
+        with Daemon(binaries, scratch) as daemon:
+            daemon.wait_blocks(tgids, 30)
+            for truth in truths:
+                tgid = truth["pid"]
+                # the driver's own text; the allocator's own statistics
+                wanted = truth["stats"]["reserved"] - sum(harness.driver_bytes(scratch, tgid).values())
+                checks.true(f"{name}: asleep, something is unmapped", wanted > 0, wanted)
+                harness.wait_for(lambda: unmapped(daemon, tgid) == (wanted, wanted), 20,
+                                 f"{wanted} unmapped bytes of {tgid}")
+                checks.true(f"{name}: asleep, unmapped bytes of {tgid}", True)
+            server.wake_up()
+            for tgid in tgids:
+                harness.wait_for(lambda: unmapped(daemon, tgid) == (0, 0), 20, f"all of {tgid} mapped")
+                checks.true(f"{name}: awake again, nothing is unmapped in {tgid}", True)
+    else:
+        server.wake_up()
+    server.complete("hello", 8)
+    for tgid in tgids:
+        checks.true(f"{name}: awake again, names of {tgid}",
+                    persistent(tools.scan(tgid)[0]) == awake[tgid], "differ")
+
+
 def check_vllm(checks, tools, node, binaries, name, options, keep):
     with Scratch(keep) as scratch:
         with serve.Server(node, scratch.make("server"), state=scratch.make("node"),
@@ -355,15 +477,11 @@ def check_vllm(checks, tools, node, binaries, name, options, keep):
             if binaries:
                 check_daemon(checks, f"{name} daemon", scratch, binaries, server, truths, names)
             if options.get("sleep"):
-                server.sleep()
-                document, _ = tools.scan(truths[0]["pid"])
-                checks.equal(f"{name}: asleep, blocks", document["coverage"]["blocks"], "full")
-                server.wake_up()
-                server.complete("hello", 8)
+                check_sleep(checks, name, tools, binaries, scratch, server, truths)
 
 
-def chosen(args, name, in_ci=True):
-    return any(word in name for word in args.only) if args.only else in_ci or args.demand
+def chosen(args, name):
+    return not args.only or any(word in name for word in args.only)
 
 
 def guarded(checks, name, fn, *arguments):
@@ -377,7 +495,6 @@ def main():
     parser = argparse.ArgumentParser(description="late attach with names")
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--only", action="append", default=[])
-    parser.add_argument("--demand", action="store_true")
     parser.add_argument("--keep", action="store_true")
     args = parser.parse_args()
     checks, tools = Checks(), Tools(args.build)
@@ -388,16 +505,20 @@ def main():
             guarded(checks, "objects", check_objects, tools)
         torch = [fn for word, fn in (("tensors", check_tensors), ("large", check_large))
                  if chosen(args, word)]
-        servers = {name: options for name, (options, in_ci) in VLLM.items()
-                   if chosen(args, name, in_ci)}
+        servers = {name: options for name, options in VLLM.items() if chosen(args, name)}
         try:
             node = wheels_node.Node(args.build) if torch else None
             for fn in torch:
                 guarded(checks, fn.__name__, fn, tools, node, args.keep)
-            node = serve.make_node(args.build) if servers else None
             binaries = harness.find_binaries(args.build)
             if harness.may_observe():
                 binaries = None
+            if chosen(args, "attached") and not binaries:
+                checks.skip("attached", harness.may_observe() or "npumemd is not built")
+            elif chosen(args, "attached"):
+                guarded(checks, "attached", check_attached, node or wheels_node.Node(args.build),
+                        binaries, args.keep)
+            node = serve.make_node(args.build) if servers else None
             for name, options in servers.items():
                 guarded(checks, name, check_vllm, tools, node, binaries, name, options, args.keep)
         except serve.make_venv.WheelsError as error:
