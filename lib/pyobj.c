@@ -20,11 +20,9 @@ static const struct pyobj_layout layouts[] = {
 #define PYOBJ_LAYOUT(minor, cached, kind, inst, skip, ascii_at, compact_at, digits_at)             \
     {minor, KEYS_##kind, INSTANCE_##inst, skip, ascii_at, compact_at, DIGITS_##digits_at, cached},
 #define PYOBJ_FRAME(...)
-#define PYOBJ_THREAD(...)
 #include "pyobj_layout.def"
 #undef PYOBJ_LAYOUT
 #undef PYOBJ_FRAME
-#undef PYOBJ_THREAD
 };
 
 const struct pyobj_layout *pyobj_layout_find(unsigned minor)
@@ -38,6 +36,7 @@ const struct pyobj_layout *pyobj_layout_find(unsigned minor)
 void pyobj_init(struct pyobj *p, struct image *image, const struct pyobj_layout *layout)
 {
     *p = (struct pyobj){.image = image, .layout = layout};
+    (void)python_layout_find(layout->minor, &p->threads); /* has the rows that ours has */
     map_init(&p->types, sizeof(struct pyobj_type), TYPES_CHUNK_SHIFT, NULL);
 }
 

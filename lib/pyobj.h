@@ -18,6 +18,7 @@
 
 #include "image_read.h"
 #include "map.h"
+#include "python_layout.h"
 
 #define PYOBJ_NAME_MAX 96          /* names of types and attributes, cut */
 #define PYOBJ_ITEMS_MAX (1u << 20) /* items of one container */
@@ -63,6 +64,7 @@ struct pyobj_layout {
 struct pyobj {
     struct image *image; /* borrowed */
     const struct pyobj_layout *layout;
+    struct python_layout threads; /* interpreters, threads, frames, names of code */
     struct map types;
     uint64_t torn_threads; /* whose frames could not be followed to the end */
 };

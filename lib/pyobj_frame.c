@@ -15,43 +15,18 @@
 #define INTERPRETER_WORDS 2048u /* of an interpreter that are searched for sys.modules */
 #define GC_HEAD_BYTES 16u       /* before a tracked object */
 
-struct frame_layout {
-    uint8_t minor;
-    uint16_t head, threads, next, frame, cframe, previous, code, name;
-};
-static const struct frame_layout frame_layouts[] = {
-#define PYOBJ_LAYOUT(...)
-#define PYOBJ_FRAME(...)
-#define PYOBJ_THREAD(minor, head, threads, next, frame, cframe, previous, code, name)              \
-    {minor, head, threads, next, frame, cframe, previous, code, name},
-#include "pyobj_layout.def"
-#undef PYOBJ_LAYOUT
-#undef PYOBJ_FRAME
-#undef PYOBJ_THREAD
-};
-
 struct local_layout {
     uint8_t minor;
     uint16_t locals, names, cells, plain, modules, gc;
 };
 static const struct local_layout local_layouts[] = {
 #define PYOBJ_LAYOUT(...)
-#define PYOBJ_THREAD(...)
 #define PYOBJ_FRAME(minor, locals, names, cells, plain, modules, gc)                               \
     {minor, locals, names, cells, plain, modules, gc},
 #include "pyobj_layout.def"
 #undef PYOBJ_LAYOUT
 #undef PYOBJ_FRAME
-#undef PYOBJ_THREAD
 };
-
-static const struct frame_layout *frame_layout(const struct pyobj *p)
-{
-    for (size_t i = 0; i < ARRAY_SIZE(frame_layouts); i++)
-        if (frame_layouts[i].minor == p->layout->minor)
-            return &frame_layouts[i];
-    return NULL;
-}
 
 static const struct local_layout *local_layout(const struct pyobj *p)
 {
@@ -63,18 +38,23 @@ static const struct local_layout *local_layout(const struct pyobj *p)
 
 int pyobj_interpreter(struct pyobj *p, uint64_t runtime, uint64_t *ret)
 {
-    const struct frame_layout *l = frame_layout(p);
+    const struct python_layout *l = &p->threads;
+    unsigned char said[PYTHON_DEBUG_OFFSETS_BYTES];
 
-    if (!l)
-        return -ENOTSUP;
+    /* 3.13 on: what it says of itself is better than the table */
+    if (p->layout->minor >= 13 && image_read(p->image, runtime, said, sizeof(said)) == 0)
+        (void)python_layout_from_runtime(said, sizeof(said), &p->threads);
     /* types before the head differ in size between machines: the head is the first pointer near its
      * place that leads to a thread */
     for (int step = 0; step <= 8; step++) {
-        uint64_t at = runtime + l->head + 8u * (unsigned)(step / 2) * (step & 1 ? 1 : -1);
+        uint64_t at =
+            runtime + l->runtime_interpreters + 8u * (unsigned)(step / 2) * (step & 1 ? 1 : -1);
         uint64_t interpreter, thread, back;
         if (image_u64(p->image, at, &interpreter) == 0 && image_pointer(interpreter) &&
-            image_u64(p->image, interpreter + l->threads, &thread) == 0 && image_pointer(thread) &&
-            image_u64(p->image, thread + 16, &back) == 0 && back == interpreter) {
+            image_u64(p->image, interpreter + l->walk.interpreter_threads, &thread) == 0 &&
+            image_pointer(thread) &&
+            image_u64(p->image, thread + l->thread_interpreter, &back) == 0 &&
+            back == interpreter) {
             *ret = interpreter;
             return 0;
         }
@@ -83,35 +63,36 @@ int pyobj_interpreter(struct pyobj *p, uint64_t runtime, uint64_t *ret)
 }
 
 /* The innermost frame of a thread; 0 none. */
-static int thread_frame(struct pyobj *p, const struct frame_layout *l, uint64_t thread,
-                        uint64_t *ret)
+static int thread_frame(struct pyobj *p, uint64_t thread, uint64_t *ret)
 {
-    int r = image_u64(p->image, thread + l->frame, ret);
+    const struct nm_py_layout *w = &p->threads.walk;
+    int r = image_u64(p->image, thread + w->thread_frame, ret);
 
-    if (r == 0 && l->cframe != NONE)
-        r = image_pointer(*ret) ? image_u64(p->image, *ret + l->cframe, ret) : -EBADMSG;
+    if (r == 0 && (w->flags & NM_PY_CFRAME))
+        r = image_pointer(*ret) ? image_u64(p->image, *ret + w->cframe_frame, ret) : -EBADMSG;
     return r;
 }
 
-static int thread_frames(struct pyobj *p, const struct frame_layout *l, uint64_t thread,
-                         uint32_t number, int (*fn)(void *, const struct pyobj_frame *),
-                         void *userdata)
+static int thread_frames(struct pyobj *p, uint64_t thread, uint32_t number,
+                         int (*fn)(void *, const struct pyobj_frame *), void *userdata)
 {
+    const struct nm_py_layout *w = &p->threads.walk;
     struct pyobj_frame f = {.thread = number};
     uint64_t at, name;
-    int r = thread_frame(p, l, thread, &at);
+    int r = thread_frame(p, thread, &at);
 
     for (unsigned n = 0; r == 0 && image_pointer(at) && n < PYOBJ_FRAMES_MAX; n++) {
         const struct pyobj_type *type;
         f.address = at;
-        if (image_u64(p->image, at + l->code, &f.code) == 0 && pyobj_type(p, f.code, &type) == 0 &&
-            strcmp(type->name, "code") == 0 && image_u64(p->image, f.code + l->name, &name) == 0 &&
+        if (image_u64(p->image, at + w->frame_code, &f.code) == 0 &&
+            pyobj_type(p, f.code, &type) == 0 && strcmp(type->name, "code") == 0 &&
+            image_u64(p->image, f.code + w->code_name, &name) == 0 &&
             pyobj_str(p, name, f.function, sizeof(f.function)) > 0) {
             r = fn(userdata, &f);
             f.depth++;
         }
         if (r == 0)
-            r = image_u64(p->image, at + l->previous, &at);
+            r = image_u64(p->image, at + w->frame_previous, &at);
     }
     return r;
 }
@@ -119,21 +100,18 @@ static int thread_frames(struct pyobj *p, const struct frame_layout *l, uint64_t
 int pyobj_each_frame(struct pyobj *p, uint64_t interpreter,
                      int (*fn)(void *, const struct pyobj_frame *), void *userdata)
 {
-    const struct frame_layout *l = frame_layout(p);
+    const struct nm_py_layout *w = &p->threads.walk;
     uint64_t thread;
-    int r;
+    int r = image_u64(p->image, interpreter + w->interpreter_threads, &thread);
 
-    if (!l)
-        return -ENOTSUP;
-    r = image_u64(p->image, interpreter + l->threads, &thread);
     for (uint32_t n = 0; r == 0 && image_pointer(thread) && n < PYOBJ_THREADS_MAX; n++) {
-        r = thread_frames(p, l, thread, n, fn, userdata);
+        r = thread_frames(p, thread, n, fn, userdata);
         if (r == -EFAULT || r == -EBADMSG) {
             p->torn_threads++;
             r = 0; /* a frame that went meanwhile ends its thread only */
         }
         if (r == 0)
-            r = image_u64(p->image, thread + l->next, &thread);
+            r = image_u64(p->image, thread + w->thread_next, &thread);
     }
     return r == -EFAULT ? 0 : r;
 }

@@ -23,8 +23,7 @@ struct pyobj_frame {
 
 /* Threads of an interpreter are chained from `interpreter`. fn returns non-zero to end, which is
  * returned. Frames of which something does not fit end their thread.
- * Errors: -ENOTSUP this minor version is not known; -ENODATA no thread has a frame; errors that
- * ended reading. */
+ * Errors: those that ended reading. */
 int pyobj_each_frame(struct pyobj *p, uint64_t interpreter,
                      int (*fn)(void *, const struct pyobj_frame *), void *userdata);
 
