@@ -23,6 +23,7 @@
 #include "scan_read.h"
 
 #define READ_AT_ONCE (256u << 10)
+#define TEXT_MAX 200u /* of the child's words */
 
 struct scan_request {
     uint32_t tgid;
@@ -167,9 +168,16 @@ static void finish(struct scans *s, bool kill_it, const char *why)
     if (why) {
         error_set(&error, r, "process %u: %s", tgid, why);
     } else if (code != 0) {
-        size_t length = strnlen(s->data ? s->data : "", s->bytes);
-        error_set(&error, r, "process %u: %.*s", tgid, (int)(length < 200 ? length : 200),
-                  code > 0 && length ? s->data : "the scan died");
+        /* what happened and the way out, each ended by a NUL */
+        size_t what = strnlen(s->data ? s->data : "", s->bytes);
+        size_t fix = what < s->bytes ? strnlen(s->data + what + 1, s->bytes - what - 1) : 0;
+        if (code > 0 && what)
+            error_set(&error, r, "%.*s", (int)(what < TEXT_MAX ? what : TEXT_MAX), s->data);
+        else
+            error_set(&error, r, "process %u: the scan died", tgid);
+        if (code > 0 && fix)
+            error_fix(&error, r, "%.*s", (int)(fix < TEXT_MAX ? fix : TEXT_MAX),
+                      s->data + what + 1);
     } else {
         r = scan_result_decode(s->data, s->bytes, &result);
         if (r < 0)
@@ -354,6 +362,7 @@ int scan_child(int argc, char **argv)
     options.roots_dir = argv[3][0] ? argv[3] : NULL;
     if (scan_read_process((uint32_t)strtoul(argv[0], NULL, 10), &options, &result, &error) < 0) {
         output_write(error.what, strlen(error.what) + 1);
+        output_write(error.fix, strlen(error.fix) + 1);
         return 1;
     }
     if (scan_result_encode(result, &data, &bytes) < 0)

@@ -25,6 +25,23 @@ struct scan_wait {
     struct scan_wait *next;
 };
 
+static bool is_cut(const struct scan_result *r)
+{
+    return r->s.is_cut || !r->s.has_names;
+}
+
+/* Whether a live block becomes an entry of its own. A reading that was cut takes no entry away that
+ * an earlier one made. */
+static bool block_stands(const struct ledger *l, uint32_t tgid, const struct scan_result *r,
+                         uint32_t i, uint64_t threshold_bytes)
+{
+    const struct npualloc_block *b = &r->blocks[i];
+
+    return b->state == NPUALLOC_LIVE &&
+           (b->bytes >= threshold_bytes || r->block_tensors[i] != SCAN_NONE ||
+            (is_cut(r) && ledger_seen_has(l, tgid, b->address, b->device)));
+}
+
 static void pools_feed(struct ledger *l, uint32_t tgid, const struct scan_result *r,
                        uint64_t threshold_bytes, uint64_t now_ns)
 {
@@ -38,7 +55,7 @@ static void pools_feed(struct ledger *l, uint32_t tgid, const struct scan_result
         };
         for (uint32_t b = 0; b < r->s.block_count; b++)
             if (r->blocks[b].device == d->device && r->blocks[b].state == NPUALLOC_LIVE &&
-                r->blocks[b].bytes < threshold_bytes && r->block_tensors[b] == SCAN_NONE)
+                !block_stands(l, tgid, r, b, threshold_bytes))
                 totals.small_bytes += r->blocks[b].bytes;
         ledger_seen_pool(l, tgid, d->device, &totals, now_ns);
     }
@@ -55,7 +72,7 @@ int64_t scan_feed(struct ledger *l, uint32_t tgid, const struct scan_result *r,
     for (uint32_t i = 0; i < r->s.block_count; i++) {
         const struct npualloc_block *b = &r->blocks[i];
         uint32_t tensor = r->block_tensors[i];
-        if (b->state != NPUALLOC_LIVE || (b->bytes < threshold_bytes && tensor == SCAN_NONE))
+        if (!block_stands(l, tgid, r, i, threshold_bytes))
             continue;
         struct ledger_seen_block seen = {
             .address = b->address,
@@ -63,6 +80,7 @@ int64_t scan_feed(struct ledger *l, uint32_t tgid, const struct scan_result *r,
             .requested_bytes = b->requested_bytes,
             .stream = b->stream,
             .device = b->device,
+            .is_cut = is_cut(r),
             .owner = tensor == SCAN_NONE ? NULL : r->owners[r->tensors[tensor].owner],
         };
         count += ledger_seen_block(l, tgid, &seen) == 0;

@@ -20,10 +20,12 @@
 #include "elf_image.h"
 #include "procfacts.h"
 #include "procfs.h"
+#include "pyobj.h"
 #include "scan_record.h"
 
 #define MAPS_BYTES_MAX (16u << 20)
 #define ELF_BYTES_MAX ((off_t)4 << 30)
+#define PERMISSION_FIX "run the daemon as root or with CAP_SYS_PTRACE"
 #define ROOTS_FILE_MAX (64u << 10)
 #define PY_VERSION_SYMBOL "Py_Version" /* CPython 3.11 and later: the version as a number */
 /* _Py_DebugOffsets at the start of _PyRuntime, 3.13 on: cookie, version, free-threaded. */
@@ -130,21 +132,6 @@ static uint64_t allocator_find(uint32_t tgid, const struct image_ranges *ranges,
     return allocator;
 }
 
-/* Minor version in a name like "libpython3.11.so.1.0" or "python3.11"; 0 none. */
-static unsigned minor_of_name(const char *path)
-{
-    const char *name = strrchr(path, '/');
-    unsigned minor;
-    char end = '\0';
-
-    name = name ? name + 1 : path;
-    if (strncmp(name, "lib", 3) == 0)
-        name += 3;
-    if (sscanf(name, "python3.%3u%c", &minor, &end) < 1 || end == 't')
-        return 0;
-    return minor;
-}
-
 static bool python_try(struct scan_input *in, uint32_t tgid, uint32_t file)
 {
     static const char *const names[] = {"_PyRuntime", PY_VERSION_SYMBOL};
@@ -154,17 +141,21 @@ static bool python_try(struct scan_input *in, uint32_t tgid, uint32_t file)
     if (!symbols_find(tgid, in->ranges, file, names, 2, symbols) || !symbols[0])
         return false;
     in->runtime = symbols[0];
-    if (symbols[1] && image_u64(in->image, symbols[1], &version) == 0 && version >> 24 == 3)
-        in->python_minor = version >> 16 & 0xff;
-    else
-        in->python_minor = minor_of_name(image_ranges_path(in->ranges, file));
+    if (symbols[1] && image_u64(in->image, symbols[1], &version) == 0)
+        in->python_minor = python_minor_from_hex(version & UINT32_MAX);
     if (!in->python_minor)
-        in->python_minor = UINT8_MAX; /* a CPython of which the version is not told */
+        in->python_minor = python_minor_from_path(image_ranges_path(in->ranges, file));
+    if (!in->python_minor)
+        in->python_why = "a CPython that does not say its version";
+    else if (!pyobj_layout_find(in->python_minor))
+        in->python_why = "this version of CPython is not known (3.9 to 3.13 are)";
     if (image_read(in->image, in->runtime, cookie, sizeof(cookie)) == 0 &&
         memcmp(cookie, DEBUG_COOKIE, sizeof(cookie)) == 0 &&
         image_u64(in->image, in->runtime + DEBUG_FREE_THREADED, &free_threaded) == 0 &&
         free_threaded)
-        in->python_minor = UINT8_MAX; /* its objects are laid out differently */
+        in->python_why = "a free-threaded CPython, whose objects are not known";
+    if (in->python_why)
+        in->python_minor = 0;
     return true;
 }
 
@@ -285,7 +276,7 @@ static int check_readable(struct scan_handle *h, struct error *reterr)
     if (r != -EACCES && r != -EPERM)
         return 0;
     r = error_set(reterr, r, "process %u: its memory may not be read", tgid);
-    return error_fix(reterr, r, "run the daemon as root or with CAP_SYS_PTRACE");
+    return error_fix(reterr, r, PERMISSION_FIX);
 }
 
 int scan_open(uint32_t tgid, const struct scan_options *options, struct scan_handle **ret,
@@ -306,10 +297,12 @@ int scan_open(uint32_t tgid, const struct scan_options *options, struct scan_han
     if (h->pidfd < 0 || !h->ticks || (options->start_ticks && options->start_ticks != h->ticks))
         return error_set(reterr, ESRCH, "process %u: no such process", tgid);
     bytes = procfs_read(tgid, "maps", MAPS_BYTES_MAX, &h->maps);
-    if (bytes <= 0)
-        return error_set(reterr, bytes < 0 ? (int)bytes : -ESRCH,
-                         "process %u: its mappings cannot be read: %s", tgid,
-                         bytes < 0 ? strerror((int)-bytes) : "it has none");
+    if (bytes <= 0) {
+        r = error_set(reterr, bytes < 0 ? (int)bytes : -ESRCH,
+                      "process %u: its mappings cannot be read: %s", tgid,
+                      bytes < 0 ? strerror((int)-bytes) : "it has none");
+        return r == -EACCES || r == -EPERM ? error_fix(reterr, r, PERMISSION_FIX) : r;
+    }
     h->maps_bytes = (size_t)bytes;
     r = check_readable(h, reterr);
     if (r < 0)

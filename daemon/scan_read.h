@@ -17,7 +17,7 @@
 #include "roots_scan.h"
 
 #define SCAN_TIME_NS 2000000000ull /* of a processor */
-#define SCAN_WALL_FACTOR 3u        /* as much longer by the clock on the wall */
+#define SCAN_WALL_FACTOR 8u        /* as much longer by the clock on the wall */
 #define SCAN_READ_BYTES_MAX (2ull << 30)
 #define SCAN_PAGES_KEPT 8192u /* 32 MiB */
 

@@ -94,9 +94,11 @@ int image_stopped(struct image *i)
 
 void image_extend(struct image *i, uint64_t ns)
 {
-    if (!image_stopped(i) || i->stopped != -ETIME)
+    if (!i->limits.now_ns || (image_stopped(i) && i->stopped != -ETIME))
         return;
-    i->limits.deadline_ns = i->limits.now_ns(i->limits.now_userdata) + ns;
+    uint64_t wanted = i->limits.now_ns(i->limits.now_userdata) + ns;
+    if (wanted > i->limits.deadline_ns)
+        i->limits.deadline_ns = wanted;
     i->stopped = 0;
 }
 

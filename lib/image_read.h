@@ -64,7 +64,7 @@ int image_text(struct image *i, uint64_t address, char *buffer, size_t size);
 /* Forgets all pages: what is read next is of now. */
 void image_forget(struct image *i);
 
-/* Goes on after the deadline for so much longer; nothing else is forgiven. */
+/* Goes on for at least so much from now, also after the deadline; nothing else is forgiven. */
 void image_extend(struct image *i, uint64_t ns);
 
 /* 0, or the error that ended reading for good. Also looks at the clock. */

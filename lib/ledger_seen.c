@@ -139,6 +139,10 @@ int ledger_seen_block(struct ledger *l, uint32_t tgid, const struct ledger_seen_
         if (entry_level(p, e) != LEVEL_BLOCK || e->bytes != b->bytes ||
             (!is_read && e->time_ns >= p->seen->begin_ns))
             return NOT_APPLIED;
+        if (is_read && !b->owner && b->is_cut) {
+            entry_at(p, number)->time_ns = p->seen->begin_ns;
+            return 0;
+        }
         if (!is_read) { /* an event's entry gets a better owner, and stays the event's */
             if (!b->owner)
                 return 0;
@@ -154,6 +158,12 @@ int ledger_seen_block(struct ledger *l, uint32_t tgid, const struct ledger_seen_
     if (r == 0)
         pool->pub.known_block_bytes += (int64_t)b->bytes;
     return r;
+}
+
+bool ledger_seen_has(const struct ledger *l, uint32_t tgid, uint64_t address, uint16_t device)
+{
+    const struct process *p = process_find(l, tgid);
+    return p && map_find(&p->entries, address, SPACE_KEY(SPACE_BLOCK, device));
 }
 
 int64_t ledger_seen_end(struct ledger *l, uint32_t tgid, uint64_t now_ns)

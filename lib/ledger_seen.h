@@ -17,6 +17,7 @@ struct ledger_seen_block {
     uint64_t address, bytes, requested_bytes, stream;
     uint16_t device;   /* torch's index */
     const char *owner; /* NULL: nothing names it */
+    bool is_cut;       /* the reading did not see all names: an earlier one's stays */
 };
 
 struct ledger_seen_totals {
@@ -32,6 +33,8 @@ int ledger_seen_pool(struct ledger *l, uint32_t tgid, uint16_t device,
 /* Returns 0 put in or known already (its owner is taken over); 1 not: it was freed or is another
  * one by now; errors as above. */
 int ledger_seen_block(struct ledger *l, uint32_t tgid, const struct ledger_seen_block *block);
+/* Whether a block is known one by one. */
+bool ledger_seen_has(const struct ledger *l, uint32_t tgid, uint64_t address, uint16_t device);
 /* Blocks of an earlier reading that this one did not find are dropped. Returns how many. */
 int64_t ledger_seen_end(struct ledger *l, uint32_t tgid, uint64_t now_ns);
 

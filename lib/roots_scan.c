@@ -65,7 +65,7 @@ static bool is_python(struct walk *w)
     const struct pyobj_layout *layout;
 
     if (!in->python_minor) {
-        names_reason(w, "no CPython in this process");
+        names_reason(w, in->python_why ? in->python_why : "no CPython in this process");
         return false;
     }
     layout = pyobj_layout_find(in->python_minor);
@@ -95,8 +95,7 @@ static bool tensor_fill(struct walk *w, const struct torchobj_layout *layout, st
     int r = torchobj_read(w->input->image, w->input->ranges, layout, t->object, &o);
 
     if (r < 0) {
-        if (r != -ENODATA)
-            w->result->s.rejected++;
+        w->result->s.rejected += r != -ENODATA && !image_stopped(w->input->image);
         return false;
     }
     t->storage = o.storage;
@@ -144,6 +143,8 @@ static void tensors_filter(struct walk *w, const struct torchobj_layout *layout,
     for (uint32_t i = 0; i < res->s.tensor_count; i++) {
         struct scan_tensor t = res->tensors[i];
         if (!tensor_fill(w, layout, &t)) {
+            if (image_stopped(w->input->image))
+                break;
             res->s.changed += is_second;
             continue;
         }
@@ -233,6 +234,11 @@ static void tensors_finish(struct walk *w)
     tensors_filter(w, &layout, false);
     image_forget(w->input->image);
     tensors_filter(w, &layout, true);
+    r = image_stopped(w->input->image);
+    if (r < 0) { /* those that were not looked at are not there, which is no verdict on them */
+        res->s.is_cut = true;
+        names_reason(w, stop_text(r));
+    }
     if (!res->s.tensor_count && res->s.rejected)
         names_reason(w, "no tensor verified");
     res->s.has_names = res->s.tensor_count > 0;
@@ -249,6 +255,8 @@ static void names_find(struct walk *w)
         seed_frames(w);
     if (!w->error && (w->input->is_thorough || !w->result->s.framework[0]))
         seed_tracked(w);
+    if (!w->error) /* frames and modules end quietly */
+        w->error = image_stopped(w->input->image);
     if (w->error)
         names_reason(w, stop_text(w->error));
     w->result->s.is_cut = w->error || w->is_full;

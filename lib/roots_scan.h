@@ -17,7 +17,8 @@ struct scan_input {
     struct image *image;
     const struct image_ranges *ranges;
     const struct roots_table *table;
-    unsigned python_minor;    /* of CPython 3; 0: there is none */
+    unsigned python_minor;    /* of CPython 3; 0: there is none that is known */
+    const char *python_why;   /* why python_minor is 0, for people; NULL: there is no CPython */
     uint64_t runtime;         /* address of _PyRuntime, 0 unknown */
     uint64_t allocator;       /* address of torch_npu's allocator object, 0 unknown */
     uint64_t maximum_objects; /* 0: SCAN_OBJECTS_MAX */

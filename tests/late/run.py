@@ -11,6 +11,7 @@ Oracles: the processes themselves: their own description of their objects, memor
 state_dict(), vLLM's log. Ends with one line "N passed, N failed, N skipped".
 """
 import argparse
+import ctypes
 import json
 import os
 import pathlib
@@ -109,6 +110,145 @@ def check_objects(checks, tools):
                 checks.fail(name, error)
             finally:
                 process.kill()
+
+
+def scan_raw(tools, tgid, *before):
+    """(exit code, first line of stderr, document or None) of one scan, which must end in time."""
+    done = subprocess.run([*before, tools.directory / "scan_one", str(tgid)], capture_output=True,
+                          text=True, timeout=60, check=False)
+    return done.returncode, done.stderr.split("\n")[0], json.loads(done.stdout) if done.stdout else None
+
+
+def check_no_python(checks, tools):
+    """Programs that look like CPython and are none of those that are known: a reason, no names."""
+    reasons = {1: "the interpreter's threads were not found", 2: "a free-threaded CPython",
+               3: "this version of CPython is not known", 4: "no CPython"}
+    for kind, wanted in reasons.items():
+        with child_of([tools.directory / f"kind{kind}" / "python3"]) as process:
+            try:
+                process.stdout.readline()
+                document, _ = tools.scan(process.pid)
+                coverage = document["coverage"]
+                checks.true(f"bad input: kind {kind}: {coverage['names_reason']}",
+                            coverage["names"] == "none" and wanted in coverage["names_reason"] and
+                            document["tensors"] == [] and coverage["blocks_reason"], coverage)
+            finally:
+                process.kill()
+    for other in filter(None, map(shutil.which, ("perl", "node"))):
+        with child_of([other, "-e", "setTimeout(()=>0, 60000)" if other.endswith("node") else
+                       "sleep 60"]) as process:
+            time.sleep(0.3)
+            document, _ = tools.scan(process.pid)
+            checks.equal(f"bad input: {other}", document["coverage"]["names_reason"],
+                         "no CPython in this process")
+            process.kill()
+
+
+def check_stripped(checks, tools):
+    """An interpreter without its table of symbols: the exported ones are enough."""
+    for minor, path in interpreters().items():
+        if minor != 11 or ".pyenv" not in str(path) or not shutil.which("strip"):
+            continue
+        with Scratch() as scratch:
+            copy = scratch.path / "python3.11"
+            subprocess.run(["strip", "-s", "-o", copy, path.resolve()], check=True)
+            environment = {"PYTHONHOME": str(path.parent.parent)}
+            with child_of([copy, PROGRAMS / "objects.py"], env=environment) as process:
+                said = json.loads(process.stdout.readline())
+                process.stdout.readline()
+                checks.equal("bad input: stripped", tools.dump(process.pid, said["function"], "value")
+                             ["value"], said["value"])
+                process.kill()
+        return
+    checks.skip("bad input: stripped", "no CPython 3.11 of pyenv, or no strip")
+
+
+def check_ending(checks, tools):
+    """Processes that end while they are read: a reason or a document, at once, and no more."""
+    said = set()
+    for turn in range(12):
+        with child_of([sys.executable, PROGRAMS / "objects.py"]) as process:
+            process.stdout.readline()
+            process.stdout.readline()
+            timer = threading.Timer(turn * 0.005, process.kill)
+            timer.start()
+            code, line, document = scan_raw(tools, process.pid)
+            timer.join()
+            said.add(line if code else "a document")
+            if not (code == 0 and document) and not re.fullmatch(
+                    r"process \d+: no such process|process \d+ ended while it was read|"
+                    r"process \d+: its mappings cannot be read: .*", line):
+                checks.fail("bad input: ends in the middle", (code, line))
+                return
+    checks.true(f"bad input: ends in the middle: {len(said)} outcomes", True)
+
+
+def check_permission(checks, tools):
+    """Another user's process: one line with the way out."""
+    setpriv = ["setpriv", "--reuid", "65534", "--clear-groups", "--bounding-set", "-all"]
+    with Scratch() as scratch, child_of([sys.executable, PROGRAMS / "objects.py"]) as process:
+        process.stdout.readline()
+        process.stdout.readline()
+        # the build directory may be closed to others
+        program = shutil.copy(tools.directory / "scan_one", scratch.path)
+        scratch.path.chmod(0o755)
+        done = subprocess.run([*setpriv, program, str(process.pid)], capture_output=True, text=True,
+                              timeout=60, check=False)
+        process.kill()
+    if "setpriv" in done.stderr:
+        checks.skip("bad input: no permission", done.stderr.strip())
+    else:
+        checks.true(f"bad input: no permission: {done.stderr.strip()}", done.returncode == 1 and
+                    re.search(r"process \d+: its (memory|mappings) (may not|cannot) be read.*; try: .*root", done.stderr),
+                    done.stderr)
+
+
+MADV_PAGEOUT, SYS_PIDFD_OPEN, SYS_PROCESS_MADVISE = 21, 434, 440
+
+
+def page_out(tgid):
+    """Writes the anonymous memory of a process to swap; its VmSwap in KiB."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = libc.syscall(SYS_PIDFD_OPEN, tgid, 0)
+    ranges = re.findall(r"^([0-9a-f]+)-([0-9a-f]+) rw-p \S+ 00:00 0",
+                        pathlib.Path(f"/proc/{tgid}/maps").read_text(), re.M)
+    for first, last in ((int(a, 16), int(b, 16)) for a, b in ranges):
+        vector = (ctypes.c_size_t * 2)(first, last - first)
+        libc.syscall(SYS_PROCESS_MADVISE, fd, vector, ctypes.c_size_t(1), MADV_PAGEOUT, 0)
+    os.close(fd)
+    return int(re.search(r"VmSwap:\s+(\d+)", pathlib.Path(f"/proc/{tgid}/status").read_text())[1])
+
+
+def check_swapped(checks, tools):
+    """Objects in swap are read as any others."""
+    name = "bad input: swapped out"
+    with Scratch() as scratch, child_of([sys.executable, PROGRAMS / "objects.py"]) as process:
+        said = json.loads(process.stdout.readline())
+        process.stdout.readline()
+        swap, is_on = scratch.path / "swap", False
+        try:
+            with open(swap, "wb") as file:
+                os.posix_fallocate(file.fileno(), 0, 48 << 20)
+            swap.chmod(0o600)
+            is_on = all(subprocess.run([*words, swap], capture_output=True, check=False).returncode == 0
+                        for words in (["mkswap"], ["swapon"]))
+            kib = page_out(process.pid)
+            if kib < 1000:
+                checks.skip(name, "this host has no swap and lets none be made" if not is_on else
+                            f"only {kib} KiB went to swap")
+                return
+            checks.equal(f"{name}: {kib} KiB", tools.dump(process.pid, said["function"], "value")
+                         ["value"], said["value"])
+        finally:
+            process.kill()
+            process.wait()
+            if is_on:
+                subprocess.run(["swapoff", swap], check=False)
+
+
+def check_bad_input(checks, tools):
+    for fn in (check_no_python, check_stripped, check_ending, check_permission, check_swapped):
+        guarded(checks, fn.__name__, fn, tools)
 
 
 def live(document):
@@ -419,6 +559,15 @@ def check_daemon(checks, name, scratch, binaries, server, truths, names):
         server.complete("hello", 20)
 
 
+def driver_bytes_of(scratch, truth):
+    """What the simulated driver's text says of a worker on its own card."""
+    visible = truth["visible_devices"]
+    device = int(visible.split(",")[truth["device"]]) if visible else truth["device"]
+    return sum(int(size) for number, size in re.findall(
+        r"dev(\d+)\s+\S*HBM\s+\S+\s+\d+\s+(\d+)\s", harness.driver_text(scratch, truth["pid"]))
+        if int(number) == device)
+
+
 def unmapped(daemon, tgid):
     """Bytes of addresses without memory, as breakdown and scan have them."""
     row = daemon.rank_row(tgid)
@@ -443,18 +592,18 @@ def check_sleep(checks, name, tools, binaries, scratch, server, truths):
     if binaries:
         with Daemon(binaries, scratch) as daemon:
             daemon.wait_blocks(tgids, 30)
+            time.sleep(1)  # the driver's figures are settled once a second
             for truth in truths:
                 tgid = truth["pid"]
                 # the driver's own text; the allocator's own statistics
-                wanted = truth["stats"]["reserved"] - sum(harness.driver_bytes(scratch, tgid).values())
+                wanted = truth["stats"]["reserved"] - driver_bytes_of(scratch, truth)
                 checks.true(f"{name}: asleep, something is unmapped", wanted > 0, wanted)
-                harness.wait_for(lambda: unmapped(daemon, tgid) == (wanted, wanted), 20,
-                                 f"{wanted} unmapped bytes of {tgid}")
-                checks.true(f"{name}: asleep, unmapped bytes of {tgid}", True)
+                checks.equal(f"{name}: asleep, unmapped bytes of {tgid}", unmapped(daemon, tgid),
+                             (wanted, wanted))
             server.wake_up()
             for tgid in tgids:
-                harness.wait_for(lambda: unmapped(daemon, tgid) == (0, 0), 20, f"all of {tgid} mapped")
-                checks.true(f"{name}: awake again, nothing is unmapped in {tgid}", True)
+                checks.equal(f"{name}: awake again, nothing is unmapped in {tgid}",
+                             unmapped(daemon, tgid), (0, 0))
     else:
         server.wake_up()
     server.complete("hello", 8)
@@ -503,6 +652,8 @@ def main():
     else:
         if chosen(args, "objects"):
             guarded(checks, "objects", check_objects, tools)
+        if chosen(args, "bad input"):
+            guarded(checks, "bad input", check_bad_input, tools)
         torch = [fn for word, fn in (("tensors", check_tensors), ("large", check_large))
                  if chosen(args, word)]
         servers = {name: options for name, options in VLLM.items() if chosen(args, name)}

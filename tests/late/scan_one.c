@@ -65,7 +65,7 @@ int main(int argc, char **argv)
     struct view_scan_query q = {.tgid = (uint32_t)strtoul(argv[optind], NULL, 10),
                                 .with_blocks = true};
     if (scan_read_process(q.tgid, &o, &result, &error) < 0) {
-        fprintf(stderr, "%s\n", error.what);
+        fprintf(stderr, "%s%s%s\n", error.what, error.fix[0] ? "; try: " : "", error.fix);
         return 1;
     }
     peak = peak_kib();

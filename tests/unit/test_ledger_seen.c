@@ -129,6 +129,28 @@ static void another_reading_takes_the_place_of_the_first(void **state)
     assert_int_equal(owner_sum(w, LEVEL_BLOCK, "PTA@block").bytes, 0);
 }
 
+/* A reading that was cut names less: what an earlier one named keeps its owner. */
+static void a_cut_reading_takes_no_name_away(void **state)
+{
+    struct world *w = *state;
+    make_process(w);
+    begin(w);
+    totals(w, 10 * MIB, 20 * MIB, 0);
+    see(w, 0x100000, 8 * MIB, "PTA@vllm@kv_cache");
+    ledger_seen_end(w->ledger, TGID, w->now_ns);
+    for (int is_cut = 1; is_cut >= 0; is_cut--) {
+        struct ledger_seen_block b = {
+            .address = 0x100000, .bytes = 8 * MIB, .requested_bytes = 1, .is_cut = is_cut};
+        begin(w);
+        totals(w, 10 * MIB, 20 * MIB, 0);
+        assert_int_equal(ledger_seen_block(w->ledger, TGID, &b), 0);
+        assert_int_equal(ledger_seen_end(w->ledger, TGID, w->now_ns), 0);
+        assert_int_equal(owner_sum(w, LEVEL_BLOCK, "PTA@vllm@kv_cache").bytes,
+                         is_cut ? 8 * MIB : 0);
+        assert_int_equal(entries_bytes(w, LEVEL_BLOCK), 8 * MIB);
+    }
+}
+
 static void nonsense_is_refused(void **state)
 {
     struct world *w = *state;
@@ -153,6 +175,7 @@ int main(void)
         TEST(before_attach_shrinks_and_frees_find_their_block),
         TEST(what_is_freed_while_it_is_read_stays_out),
         TEST(another_reading_takes_the_place_of_the_first),
+        TEST(a_cut_reading_takes_no_name_away),
         TEST(nonsense_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
