@@ -3,16 +3,17 @@
  * A scan of a process whose memory somebody has changed: no read outside, no endless walk, and no
  * name for what does not verify.
  *
- * The input is a list of changes {address offset u24, length u8, bytes} to the process of
- * tests/unit/scan_image.h, or, with NPUMEM_FUZZ_IMAGE=FILE, to an image that scan_one --record
- * made.
+ * The input is {base u8, then changes {place u24, form u8, bytes}}. Base 0 is the process of
+ * tests/unit/scan_image.h; the others are the files in $NPUMEM_FUZZ_IMAGES, recorded from real
+ * processes by record.sh (run.sh unpacks seeds/scan there). A change is of a byte that a scan looks
+ * at: other bytes, a flipped bit, a length that is huge, or a pointer to something else (cycles).
  */
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "image_record.h"
 #include "json_write.h"
-#include "roots_scan.h"
+#include "touched.h"
 #include "view_scan.h"
 
 #include "../unit/scan_image.h"
@@ -21,14 +22,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Walks that take longer than this many looks at the clock are endless. */
 #define CLOCK_TICKS 4000u
+#define BASES_MAX 16
+#define CHANGES_MAX 64u
 
-struct base {
-    unsigned char *bytes;
-    size_t size;
-    unsigned minor;
-    unsigned long long runtime, allocator;
-};
-
+static struct base bases[BASES_MAX];
+static unsigned base_count;
 static uint64_t ticks;
 
 static uint64_t on_clock(void *userdata)
@@ -36,62 +34,93 @@ static uint64_t on_clock(void *userdata)
     return ticks++;
 }
 
-static struct base base_load(void)
+static void bases_load(void)
 {
-    const char *path = getenv("NPUMEM_FUZZ_IMAGE");
-    struct base b = {0};
-    FILE *f = path ? fopen(path, "rb") : NULL;
+    const char *directory = getenv("NPUMEM_FUZZ_IMAGES");
+    struct dirent **entries;
+    int count = directory ? scandir(directory, &entries, NULL, alphasort) : 0;
 
-    if (!f)
-        return b;
-    fseek(f, 0, SEEK_END);
-    b.size = (size_t)ftell(f);
-    rewind(f);
-    b.bytes = malloc(b.size + 1);
-    if (!b.bytes || fread(b.bytes, 1, b.size, f) != b.size)
-        abort();
-    b.bytes[b.size] = '\0';
-    fclose(f);
-    struct image_record record;
-    if (image_record_init(&record, b.bytes, b.size) < 0 ||
-        sscanf(record.maps_text, "# python %u runtime %llx allocator %llx", &b.minor, &b.runtime,
-               &b.allocator) != 3)
-        abort();
-    return b;
+    for (int i = 0; i < count; i++) {
+        char path[4096];
+        snprintf(path, sizeof(path), "%s/%s", directory, entries[i]->d_name);
+        if (entries[i]->d_name[0] != '.' && base_count < BASES_MAX) {
+            if (base_load(path, &bases[base_count]) < 0) {
+                fprintf(stderr, "%s: no recorded image\n", path);
+                abort();
+            }
+            base_count++;
+        }
+        free(entries[i]);
+    }
+    if (count > 0)
+        free(entries);
 }
 
 /* What was changed, so that it can be changed back. */
 struct change {
     size_t at;
-    uint8_t length, old[255];
+    size_t length;
+    uint8_t old[16];
 };
 
-static size_t changes_apply(unsigned char *bytes, size_t bytes_size, const uint8_t *data,
-                            size_t size, struct change *changes, size_t maximum)
+enum form { FORM_BYTES = 0, FORM_BIT = 4, FORM_HUGE = 5, FORM_POINTER = 6, FORM_ANYWHERE = 7 };
+
+/* The bytes of a change; up to 16 of them. */
+static size_t change_bytes(const unsigned char *bytes, const uint32_t *places, size_t place_count,
+                           size_t at, uint8_t form, const uint8_t **data, size_t *size, uint8_t *to)
+{
+    static const uint64_t huge[] = {UINT64_MAX, INT64_MAX,  1ull << 62, 1ull << 46,
+                                    1ull << 32, UINT32_MAX, 1ull << 20, (1ull << 20) + 1};
+    size_t length = form % 16 + 1, place;
+
+    switch (form >> 4 & 7) {
+    case FORM_BIT:
+        to[0] = bytes[at] ^ (uint8_t)(1u << (form & 7));
+        return 1;
+    case FORM_HUGE:
+        memcpy(to, &huge[form % 8], 8);
+        return 8;
+    case FORM_POINTER: /* what another place holds */
+        if (*size < 3)
+            return 0;
+        place = (size_t)((*data)[0] | (*data)[1] << 8 | (*data)[2] << 16) % place_count;
+        *data += 3;
+        *size -= 3;
+        memcpy(to, bytes + places[place] / 8 * 8, 8);
+        return 8;
+    default:
+        length = length < *size ? length : *size;
+        memcpy(to, *data, length);
+        *data += length;
+        *size -= length;
+        return length;
+    }
+}
+
+static size_t changes_apply(unsigned char *bytes, size_t bytes_size, const uint32_t *places,
+                            size_t place_count, const uint8_t *data, size_t size,
+                            struct change *changes)
 {
     size_t count = 0;
 
-    while (size > 4 && count < maximum) {
+    while (size > 4 && count < CHANGES_MAX) {
         size_t at = (size_t)(data[0] | data[1] << 8 | data[2] << 16);
-        size_t length = data[3] % 16 + 1;
+        uint8_t form = data[3], with[16];
         data += 4;
         size -= 4;
-        if (length > size)
-            length = size;
-        at = bytes_size > (1u << 24) ? at * (bytes_size >> 24) % bytes_size : at % bytes_size;
+        at = (form >> 4 & 7) == FORM_ANYWHERE ? at % bytes_size : places[at % place_count];
+        size_t length = change_bytes(bytes, places, place_count, at, form, &data, &size, with);
         if (length > bytes_size - at)
             length = bytes_size - at;
-        changes[count] = (struct change){.at = at, .length = (uint8_t)length};
+        changes[count] = (struct change){.at = at, .length = length};
         memcpy(changes[count].old, bytes + at, length);
-        memcpy(bytes + at, data, length);
+        memcpy(bytes + at, with, length);
         count++;
-        data += length;
-        size -= length;
     }
     return count;
 }
 
-static void check(const struct scan_result *r, struct roots_table *table)
+static void check(const struct scan_result *r)
 {
     struct view_context c = {.host = "fuzz"};
     struct view_scan_query q = {.with_blocks = true};
@@ -122,29 +151,55 @@ static void check(const struct scan_result *r, struct roots_table *table)
     scan_result_free(back);
 }
 
-static void scan_run(const struct memory_reader *reader, const char *maps, size_t maps_bytes,
-                     unsigned minor, uint64_t runtime, uint64_t allocator)
+static void scan_done(int r, struct scan_result *result)
+{
+    if (r < 0)
+        return;
+    check(result);
+    scan_result_free(result);
+}
+
+static void scan_base(struct base *b, const uint8_t *data, size_t size)
 {
     struct image_limits limits = {.now_ns = on_clock, .deadline_ns = CLOCK_TICKS, .max_pages = 256};
+    struct change changes[CHANGES_MAX];
+    struct scan_result *result = NULL;
+    size_t n = changes_apply(b->bytes, b->size, b->places, b->place_count, data, size, changes);
+
+    scan_done(base_scan(b, &limits, &result), result);
+    while (n--)
+        memcpy(b->bytes + changes[n].at, changes[n].old, changes[n].length);
+}
+
+static void scan_fake(const uint8_t *data, size_t size)
+{
+    static struct fake pristine, fake;
+    static uint32_t places[FAKE_HEAP_BYTES];
+    struct image_limits limits = {.now_ns = on_clock, .deadline_ns = CLOCK_TICKS, .max_pages = 256};
+    struct change changes[CHANGES_MAX];
     struct image_ranges *ranges = NULL;
     struct roots_table *table = NULL;
     struct image *image = NULL;
-    struct scan_result *result;
+    struct scan_result *result = NULL;
 
-    ticks = 0;
-    if (image_ranges_new(maps, maps_bytes, &ranges) == 0 && roots_table_new(&table) == 0 &&
-        image_new(reader, &limits, &image) == 0) {
+    if (!pristine.used) {
+        fake_worker(&pristine);
+        for (uint32_t i = 0; i < FAKE_HEAP_BYTES; i++)
+            places[i] = i;
+    }
+    fake = pristine;
+    changes_apply(fake.bytes, FAKE_HEAP_BYTES, places, (size_t)fake.used, data, size, changes);
+    struct memory_reader reader = fake_reader(&fake);
+    if (image_ranges_new(FAKE_MAPS, sizeof(FAKE_MAPS) - 1, &ranges) == 0 &&
+        roots_table_new(&table) == 0 && image_new(&reader, &limits, &image) == 0) {
         struct scan_input in = {.image = image,
                                 .ranges = ranges,
                                 .table = table,
-                                .python_minor = minor,
-                                .runtime = runtime,
-                                .allocator = allocator,
+                                .python_minor = size % 8 ? 11 : 9 + (unsigned)size / 8 % 5,
+                                .runtime = fake.runtime,
+                                .allocator = fake.allocator,
                                 .maximum_objects = 20000};
-        if (scan_process(&in, &result) == 0) {
-            check(result, table);
-            scan_result_free(result);
-        }
+        scan_done(scan_process(&in, &result), result);
     }
     image_free(image);
     roots_table_free(table);
@@ -153,32 +208,19 @@ static void scan_run(const struct memory_reader *reader, const char *maps, size_
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct fake pristine, fake;
-    static struct base base;
-    static struct change changes[64];
     static bool is_ready;
 
     if (!is_ready) {
-        base = base_load();
-        fake_worker(&pristine);
+        bases_load();
         is_ready = true;
     }
-    if (base.bytes) {
-        struct image_record record;
-        size_t n = changes_apply(base.bytes, base.size, data, size, changes, 64);
-        if (image_record_init(&record, base.bytes, base.size) == 0) {
-            struct memory_reader reader = image_record_reader(&record);
-            scan_run(&reader, record.maps_text, record.maps_bytes, base.minor, base.runtime,
-                     base.allocator);
-        }
-        while (n--)
-            memcpy(base.bytes + changes[n].at, changes[n].old, changes[n].length);
+    if (!size)
         return 0;
-    }
-    fake = pristine;
-    changes_apply(fake.bytes, (size_t)fake.used, data, size, changes, 64);
-    struct memory_reader reader = fake_reader(&fake);
-    scan_run(&reader, FAKE_MAPS, sizeof(FAKE_MAPS) - 1, size % 8 ? 11 : 9 + (unsigned)size / 8 % 5,
-             fake.runtime, fake.allocator);
+    ticks = 0;
+    unsigned base = data[0] % (base_count + 1);
+    if (base)
+        scan_base(&bases[base - 1], data + 1, size - 1);
+    else
+        scan_fake(data + 1, size - 1);
     return 0;
 }

@@ -13,12 +13,18 @@ targets=$(cd tests/fuzz && for f in fuzz_*.c; do echo "${f%.c}"; done)
 ninja -C build/fuzz $targets || exit 1
 passed=0 failed=0
 mkdir -p build/fuzz/findings
+# recorded processes, which fuzz_scan changes
+export NPUMEM_FUZZ_IMAGES=$ROOT/build/fuzz/images
+mkdir -p "$NPUMEM_FUZZ_IMAGES"
+for image in tests/fuzz/seeds/scan/*.xz; do
+    xz -dc "$image" >"$NPUMEM_FUZZ_IMAGES/$(basename "$image" .xz)" || exit 1
+done
 for target in $targets; do
     binary=$(find build/fuzz -name "$target" -type f -perm -u+x | head -1)
     corpus=build/fuzz/corpus/$target
     mkdir -p "$corpus"
     seeds=tests/fuzz/seeds/${target#fuzz_}
-    [ -d "$seeds" ] || seeds=
+    [ -d "$seeds" ] && [ "$target" != fuzz_scan ] || seeds= # its seeds are images, see above
     # shellcheck disable=SC2086
     if "$binary" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/findings/ "$corpus" $seeds; then
         echo "PASSED  $target: $seconds s"

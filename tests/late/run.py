@@ -570,8 +570,8 @@ def driver_bytes_of(scratch, truth):
 
 def unmapped(daemon, tgid):
     """Bytes of addresses without memory, as breakdown and scan have them."""
-    row = daemon.rank_row(tgid)
-    gap = [one["bytes"] for one in row["gaps"] if one["name"] == "unmapped"][0] if row else None
+    row = [one for one in daemon.ask("breakdown")["ranks"] if one["tgid"] == tgid and one["main"]][0]
+    gap = [one["bytes"] for one in row["gaps"] if one["name"] == "unmapped"][0]
     return gap, daemon.ask("scan", str(tgid))["allocators"][0]["unmapped_bytes"]
 
 
