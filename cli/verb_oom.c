@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "advice_rows.h"
 #include "ask.h"
 #include "doc.h"
 #include "oom_text.h"
@@ -64,15 +65,6 @@ static const struct column block_columns[] = {
     {"ADDRESS", "address", COLUMN_TEXT, true},  {"STREAM", "stream", COLUMN_TEXT, false},
 };
 
-static const struct column advice_columns[] = {
-    {"SETTING", "setting", COLUMN_TEXT, true},
-    {"FROM", "from", COLUMN_LONG, true},
-    {"TO", "to", COLUMN_LONG, true},
-    {"SAVES", "saves_bytes", COLUMN_BYTES, true},
-    {"CONFIDENCE", "confidence", COLUMN_TEXT, true},
-    {"WHY", "evidence", COLUMN_LONG, true},
-};
-
 static void section(const struct args *args, const struct out *o, struct json_object *document,
                     const char *title, const char *key, const struct column *columns, size_t count)
 {
@@ -107,7 +99,7 @@ static int render_report(const struct args *args, const struct out *o, struct js
     section(args, o, document, "Largest blocks", "top_blocks", block_columns,
             ARRAY_SIZE(block_columns));
     section(args, o, document, "Newest blocks", "recent", block_columns, ARRAY_SIZE(block_columns));
-    section(args, o, document, "What helps", "advice", advice_columns, ARRAY_SIZE(advice_columns));
+    advice_print(args, o, document, "What helps");
     return EXIT_DONE;
 }
 

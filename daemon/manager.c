@@ -137,6 +137,7 @@ static void settle_facts(struct manager *m)
         if (!t->facts_changed)
             continue;
         t->facts_changed = false;
+        servers_note(m->servers, &t->facts);
         ledger_process_update(m->ledger, &t->facts, now);
         store_process(m->store, &t->facts);
     }
@@ -207,6 +208,7 @@ static void on_added(void *userdata, struct target *t)
 {
     struct manager *m = userdata;
 
+    servers_note(m->servers, &t->facts);
     ledger_process_update(m->ledger, &t->facts, t->first_seen_ns);
     settle_late(m, t);
     store_process(m->store, &t->facts);
@@ -573,6 +575,8 @@ static int manager_open(struct manager *m, struct error *reterr)
     if (r == 0)
         r = oom_log_new(m, &m->oom);
     if (r == 0)
+        r = servers_new(&m->servers);
+    if (r == 0)
         r = open_kernel_side(m, reterr);
     if (r == 0)
         r = open_scans(m);
@@ -646,6 +650,7 @@ struct manager *manager_free(struct manager *m)
     m->store = store_close(m->store);
     m->ring = ring_free(m->ring);
     m->targets = targets_free(m->targets);
+    m->servers = servers_free(m->servers);
     m->attach = attach_free(m->attach);
     m->probes = probe_set_free(m->probes);
     m->python = python_free(m->python);

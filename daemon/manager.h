@@ -23,6 +23,7 @@
 #include "recorder.h"
 #include "ring.h"
 #include "scan.h"
+#include "servers.h"
 #include "store.h"
 #include "target.h"
 
@@ -60,6 +61,7 @@ struct manager {
     struct atb_names *atb_names;
     struct oom_log *oom;
     struct recorder *recorder;
+    struct servers *servers;
     struct scans *scans;
     struct scan_wait *scan_waits; /* clients that wait for a scan (scan_feed.c) */
 

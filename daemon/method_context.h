@@ -10,6 +10,7 @@
 #ifndef NPUMEM_DAEMON_METHOD_CONTEXT_H
 #define NPUMEM_DAEMON_METHOD_CONTEXT_H
 
+#include "budget_view.h"
 #include "json_write.h"
 #include "manager.h"
 #include "view.h"
@@ -43,6 +44,9 @@ void method_document_begin(struct json *j);
 /* Closes it and replies, unless r (of the view) is negative, which becomes the method's return.
  * Frees the writer. */
 int method_document_reply(struct api_call *call, struct json *j, int r);
+
+/* What a budget asks beside the ledger (method_budget.c); without servers. */
+void method_budget_query(struct manager *m, struct budget_query *ret);
 
 /* The ledger of a moment: the live one, or what the store's samples say of an earlier one. */
 struct method_moment {

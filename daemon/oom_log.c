@@ -32,12 +32,17 @@ struct open_failure {
     uint32_t written_failures; /* as the report says */
     char *environment;
     size_t environment_bytes;
-    char title[256];
+    char *line; /* command line of its server */
 };
 
 struct unsaved {
     struct store_oom row;
     char *document;
+};
+
+struct latest {
+    uint32_t tgid;
+    struct budget_failure failure;
 };
 
 struct oom_log {
@@ -51,6 +56,8 @@ struct oom_log {
     uint64_t rest_ns;                  /* when they were measured; 0 never */
     uint64_t second;                   /* of the budget of captures */
     unsigned captures;
+    struct latest latest[OOM_LATEST_MAX]; /* a ring */
+    uint64_t latest_count;
 };
 
 int oom_log_new(struct manager *manager, struct oom_log **ret)
@@ -94,9 +101,10 @@ static void take_settings(struct oom_log *log, struct open_failure *f, uint32_t 
 {
     struct target *t = log->m->targets ? targets_find(log->m->targets, tgid) : NULL;
 
-    if (!t || f->title[0])
+    if (!t || f->line)
         return;
-    snprintf(f->title, sizeof(f->title), "%s", t->facts.title);
+    const char *line = servers_line(log->m->servers, tgid);
+    f->line = strdup(line ? line : t->facts.title);
     if (!t->memory->environment.read)
         return;
     f->environment = malloc(t->memory->environment.bytes + 1);
@@ -230,6 +238,31 @@ static void to_wall(struct oom_snapshot *s)
         s->recent[i].allocated_ns = wall_of(s->recent[i].allocated_ns);
 }
 
+static void remember(struct oom_log *log, const struct oom_snapshot *s, const struct oom_result *r)
+{
+    struct latest *l = &log->latest[log->latest_count++ % OOM_LATEST_MAX];
+
+    *l = (struct latest){
+        .tgid = s->tgid,
+        .failure = {.requested_bytes = s->requested_bytes,
+                    .short_bytes = r->short_bytes,
+                    .physical_bytes = s->physical_bytes},
+    };
+    snprintf(l->failure.phase, sizeof(l->failure.phase), "%s", s->phase);
+}
+
+bool oom_log_newest(const struct oom_log *log, uint32_t tgid, struct budget_failure *ret)
+{
+    for (uint64_t i = 0; log && i < log->latest_count && i < OOM_LATEST_MAX; i++) {
+        const struct latest *l = &log->latest[(log->latest_count - 1 - i) % OOM_LATEST_MAX];
+        if (l->tgid != tgid)
+            continue;
+        *ret = l->failure;
+        return true;
+    }
+    return false;
+}
+
 static void report(struct oom_log *log, struct open_failure *f, bool is_recovered, bool is_gone)
 {
     struct oom_result result;
@@ -243,8 +276,10 @@ static void report(struct oom_log *log, struct open_failure *f, bool is_recovere
     to_wall(s);
     s->is_recovered = is_recovered;
     s->id = (uint64_t)(f->id ? f->id : ++log->last_id);
-    s->settings = (struct analysis_settings){f->environment, f->environment_bytes, f->title};
+    s->settings = (struct analysis_settings){f->environment, f->environment_bytes, f->line};
     oom_judge(s, &result);
+    if (!is_recovered && result.verdict != OOM_NOT_MEMORY)
+        remember(log, s, &result);
     row = (struct store_oom){
         .id = (int64_t)s->id,
         .wall_ns = s->time_ns,
@@ -280,6 +315,7 @@ static void finish(struct oom_log *log, int at, bool is_gone)
     if (!is_noise && f->has_snapshot && (!f->id || f->written_failures != s->failures))
         report(log, f, s->state == OOM_TRACK_RECOVERED, is_gone);
     free(f->environment);
+    free(f->line);
     memset(f, 0, sizeof(*f));
     oom_track_release(&log->track, at);
 }

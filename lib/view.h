@@ -63,6 +63,8 @@ struct view_context {
     const char *const *containers; /* a prefix of the container id is enough */
     size_t container_count;
     bool include_exited; /* also processes that are gone */
+    bool
+        exited_in_full; /* ... with what they held when they ended, where their pid is not reused */
 
     /* May be NULL: coverage is null then and nothing counts as late. */
     void (*coverage_fn)(void *userdata, uint32_t tgid, struct view_coverage *ret);

@@ -214,13 +214,16 @@ static int on_process(void *userdata, const struct ledger_process *process)
         return 0;
     s->first = s->rows->count;
     s->process = process;
-    if (process->alive) {
+    bool is_in_full =
+        process->alive ||
+        (c->exited_in_full && ledger_find_process(s->ledger, process->facts.tgid) == process);
+    if (is_in_full) {
         r = ledger_each_device(s->ledger, process->facts.tgid, on_device, s);
         if (r == 0)
             r = ledger_each_pool_when(s->ledger, process->facts.tgid, c->moment.when, on_pool, s);
         if (r)
             return r;
-        if (c->coverage_fn)
+        if (process->alive && c->coverage_fn)
             c->coverage_fn(c->userdata, process->facts.tgid, &coverage);
     }
     if (s->rows->count == s->first && !row_of_device(s, VIEW_NO_DEVICE))

@@ -38,6 +38,7 @@ void budget_input_init(struct budget_input *ret)
         .hccl_bytes = BUDGET_UNKNOWN,
         .failure_requested_bytes = ANALYSIS_UNKNOWN,
         .failure_short_bytes = ANALYSIS_UNKNOWN,
+        .failure_physical_bytes = ANALYSIS_UNKNOWN,
     };
 }
 
@@ -239,6 +240,24 @@ static void compute_plan(const struct budget_input *in, const struct settings *s
                        (known(t[BUDGET_GRAPH].bytes) ? t[BUDGET_GRAPH].bytes : 0);
 }
 
+/* How much was missing: as the report of the failure says; else what was free after the profile run
+ * less what the process took since, as if others had not changed. */
+static void compute_short(const struct budget_input *in, struct budget_result *r)
+{
+    r->short_bytes = in->failure_short_bytes;
+    if (!in->has_failure || r->short_bytes != ANALYSIS_UNKNOWN || !in->after.is_known ||
+        in->failure_requested_bytes == ANALYSIS_UNKNOWN ||
+        in->failure_physical_bytes == ANALYSIS_UNKNOWN)
+        return;
+    int64_t left =
+        in->after.free_bytes - ((int64_t)in->failure_physical_bytes - in->after.physical_bytes);
+    int64_t missing = (int64_t)in->failure_requested_bytes - (left > 0 ? left : 0);
+    if (missing > 0) {
+        r->short_bytes = (uint64_t)missing;
+        r->is_short_inferred = true;
+    }
+}
+
 static enum budget_verdict judge(const struct budget_input *in, const struct settings *s,
                                  const struct budget_result *r)
 {
@@ -286,6 +305,12 @@ static void explain_fit(struct budget_result *r)
         apart - t[BUDGET_OTHERS].bytes <= tolerance && apart - t[BUDGET_OTHERS].bytes >= -tolerance)
         snprintf(text, ANALYSIS_TEXT_BYTES,
                  "KV took %s, not %s: this version's plan counts what others held at start", a, b);
+    else if (known(t[BUDGET_GRAPH].bytes) && t[BUDGET_GRAPH].bytes > 0 && apart > tolerance &&
+             apart - t[BUDGET_GRAPH].bytes <= tolerance &&
+             apart - t[BUDGET_GRAPH].bytes >= -tolerance)
+        snprintf(text, ANALYSIS_TEXT_BYTES,
+                 "KV took %s, not %s: this version's plan counts the graph capture (%s)", a, b,
+                 text_of(c, t[BUDGET_GRAPH].bytes));
     else if (known(t[BUDGET_BUDGET].bytes) && (apart > tolerance || apart < -tolerance))
         snprintf(text, ANALYSIS_TEXT_BYTES,
                  "KV took %s where this plan leaves %s: the server planned otherwise (another "
@@ -295,6 +320,26 @@ static void explain_fit(struct budget_result *r)
         snprintf(text, ANALYSIS_TEXT_BYTES,
                  "KV took %s of the %s that the plan left; %s beside the plan", a, b,
                  text_of(c, r->unplanned_bytes));
+}
+
+/* The first reason, with every term of the plan that it makes unknown. */
+static void explain_gap(struct budget_result *r)
+{
+    static const enum budget_term_id ids[] = {BUDGET_WEIGHTS, BUDGET_PEAK, BUDGET_NON_TORCH,
+                                              BUDGET_CARD_TOTAL, BUDGET_KV_CACHE};
+    const char *reason = NULL;
+    size_t used = 0;
+
+    for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
+        const struct budget_term *t = &r->terms[ids[i]];
+        if (known(t->bytes) || (reason && strcmp(reason, t->reason) != 0))
+            continue;
+        used += (size_t)snprintf(r->reason + used, sizeof(r->reason) - used, "%s%s",
+                                 reason ? ", " : "", budget_term_name(ids[i]));
+        reason = t->reason;
+    }
+    snprintf(r->reason + used, sizeof(r->reason) - used, "%s%s",
+             reason ? " unknown: " : "no KV cache was made so far", reason ? reason : "");
 }
 
 static void explain(const struct budget_input *in, struct budget_result *r)
@@ -326,19 +371,11 @@ static void explain(const struct budget_input *in, struct budget_result *r)
                  "out of memory%s%s after KV took %s: short by %s; %s are in no term of the plan",
                  in->failure_phase[0] ? " in " : "", in->failure_phase,
                  text_of(a, t[BUDGET_KV_CACHE].bytes),
-                 in->failure_short_bytes == ANALYSIS_UNKNOWN
-                     ? "?"
-                     : text_of(b, (int64_t)in->failure_short_bytes),
+                 r->short_bytes == ANALYSIS_UNKNOWN ? "?" : text_of(b, (int64_t)r->short_bytes),
                  text_of(c, r->unplanned_bytes));
         break;
     case BUDGET_INCOMPLETE:
-        for (size_t i = 0; i < BUDGET_KV_CACHE + 1u; i++)
-            if (!known(t[i].bytes)) {
-                snprintf(r->reason, sizeof(r->reason), "%s is not known: %s",
-                         budget_term_name((enum budget_term_id)i), t[i].reason);
-                return;
-            }
-        snprintf(r->reason, sizeof(r->reason), "no KV cache was made so far");
+        explain_gap(r);
         break;
     }
 }
@@ -355,6 +392,7 @@ void budget_compute(const struct budget_input *in, struct budget_result *ret)
     compute_profile(in, ret);
     compute_unplanned(in, ret);
     compute_plan(in, &s, ret);
+    compute_short(in, ret);
     ret->verdict = judge(in, &s, ret);
     explain(in, ret);
     budget_advise(in, &s, ret);

@@ -81,6 +81,7 @@ struct budget_input {
     /* The newest real failure of an allocation, after the last success. */
     bool has_failure;
     uint64_t failure_requested_bytes, failure_short_bytes; /* ANALYSIS_UNKNOWN */
+    uint64_t failure_physical_bytes; /* of the process then; ANALYSIS_UNKNOWN */
     char failure_phase[32];
 
     struct analysis_settings settings;
@@ -103,6 +104,8 @@ struct budget_result {
     int64_t sum_bytes;       /* weights + peak + non_torch + graph + kv_cache; BUDGET_UNKNOWN */
     int64_t unplanned_bytes; /* the rows that the plan leaves out, as far as known */
     char reason[ANALYSIS_TEXT_BYTES], complaint[ANALYSIS_TEXT_BYTES];
+    uint64_t short_bytes; /* of a failure; ANALYSIS_UNKNOWN */
+    bool is_short_inferred;
     struct advice_list advice; /* the term to change first */
 };
 

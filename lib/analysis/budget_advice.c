@@ -192,7 +192,7 @@ static void advise_overrun(const struct budget_input *in, const struct settings 
     struct advice_list *list = &r->advice;
     char text[UNITS_TEXT_BYTES], from[UNITS_TEXT_BYTES], to[UNITS_TEXT_BYTES];
     int64_t total = r->terms[BUDGET_CARD_TOTAL].bytes;
-    uint64_t needed = in->failure_short_bytes;
+    uint64_t needed = r->short_bytes;
     struct settings used = *s;
 
     if (needed == ANALYSIS_UNKNOWN)
@@ -208,7 +208,7 @@ static void advise_overrun(const struct budget_input *in, const struct settings 
         last_verb(list, "oom");
     } else {
         settings_advise_lower(&used, known(total) ? (uint64_t)total : ANALYSIS_UNKNOWN, needed,
-                              "high", list);
+                              r->is_short_inferred ? "medium" : "high", list);
     }
     advise_others(r, "medium");
     advise_hccl(in, r, needed == ANALYSIS_UNKNOWN ? 0 : (int64_t)needed, list);

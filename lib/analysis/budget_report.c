@@ -92,6 +92,7 @@ void budget_write(const struct budget_input *in, const struct budget_result *r, 
     }
     write_i64(j, "sum_bytes", r->sum_bytes);
     write_i64(j, "unplanned_bytes", r->unplanned_bytes);
+    analysis_u64(j, "short_bytes", in->has_failure ? r->short_bytes : ANALYSIS_UNKNOWN);
     json_karray(j, "terms");
     for (size_t i = 0; i < BUDGET_TERM_COUNT; i++)
         write_term(&r->terms[i], i, j);

@@ -135,6 +135,7 @@ static void take_settings(const struct view_context *c, const struct budget_quer
     in->has_failure = true;
     in->failure_requested_bytes = failure.requested_bytes;
     in->failure_short_bytes = failure.short_bytes;
+    in->failure_physical_bytes = failure.physical_bytes;
     memcpy(in->failure_phase, failure.phase, sizeof(in->failure_phase));
 }
 
@@ -225,7 +226,7 @@ int view_budget(const struct ledger *l, const struct view_context *c, const stru
     struct view_rows rows;
     int r;
 
-    with_exited.include_exited = true;
+    with_exited.include_exited = with_exited.exited_in_full = true;
     r = view_rows_collect(l, &with_exited, &rows);
     if (r < 0)
         return r;

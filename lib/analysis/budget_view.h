@@ -10,7 +10,7 @@
 
 /* What is not in the ledger. */
 struct budget_failure {
-    uint64_t requested_bytes, short_bytes; /* ANALYSIS_UNKNOWN */
+    uint64_t requested_bytes, short_bytes, physical_bytes; /* ANALYSIS_UNKNOWN */
     char phase[32];
 };
 

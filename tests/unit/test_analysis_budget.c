@@ -58,6 +58,7 @@ static void load(struct jsonc *input, struct budget_input *in)
     in->has_failure = failure != NULL;
     in->failure_requested_bytes = get_u64(failure, "requested_bytes", ANALYSIS_UNKNOWN);
     in->failure_short_bytes = get_u64(failure, "short_bytes", ANALYSIS_UNKNOWN);
+    in->failure_physical_bytes = get_u64(failure, "physical_bytes", ANALYSIS_UNKNOWN);
     snprintf(in->failure_phase, sizeof(in->failure_phase), "%s", get_text(failure, "phase", ""));
     in->settings.title = get_text(input, "title", NULL);
 }
