@@ -160,18 +160,17 @@ static int64_t local_seconds(const struct calendar_time *t)
     return mktime(&tm);
 }
 
-/* Local time is the caller's, not the daemon's: the moment is sent as a number. */
-static int set_at(struct args *a, const char *value, struct error *reterr)
+int args_moment(enum option_id id, const char *value, char *ret, size_t size, struct error *reterr)
 {
     struct timespec_value v;
 
     if (timespec_parse(value, wall_now_ns(), local_seconds, &v) < 0)
-        return bad_value(OPTION_AT, value, "not a moment", reterr);
+        return bad_value(id, value, "not a moment", reterr);
     if (v.kind == TIMESPEC_AT)
-        snprintf(a->at, sizeof(a->at), "@%lld.%09lld", (long long)(v.wall_ns / 1000000000),
+        snprintf(ret, size, "@%lld.%09lld", (long long)(v.wall_ns / 1000000000),
                  (long long)(v.wall_ns % 1000000000));
-    else if (snprintf(a->at, sizeof(a->at), "%s", value) >= (int)sizeof(a->at))
-        return bad_value(OPTION_AT, value, "too long", reterr);
+    else if (snprintf(ret, size, "%s", value) >= (int)size)
+        return bad_value(id, value, "too long", reterr);
     return 0;
 }
 
@@ -288,8 +287,11 @@ static int set_with_argument(struct args *a, enum option_id id, char *value, str
     case OPTION_FROM:
         a->from = value;
         return 0;
+    case OPTION_TO:
+        a->to = value;
+        return 0;
     case OPTION_AT:
-        return set_at(a, value, reterr);
+        return args_moment(id, value, a->at, sizeof(a->at), reterr);
     case OPTION_SINCE:
     case OPTION_UNTIL:
     case OPTION_MIN_AGE:
@@ -317,6 +319,9 @@ static void set_switch(struct args *a, enum option_id id)
         break;
     case OPTION_PEAK:
         snprintf(a->at, sizeof(a->at), "peak");
+        break;
+    case OPTION_EQUAL:
+        a->equal = true;
         break;
     case OPTION_TREE:
         a->tree = true;

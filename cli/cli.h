@@ -36,6 +36,7 @@ enum option_group {
     GROUP_TRACE = 1 << 8,
     GROUP_REQUEST = 1 << 9,
     GROUP_WINDOW = 1 << 10,
+    GROUP_DIFF = 1 << 11,
 };
 
 enum option_id {
@@ -76,7 +77,8 @@ struct args {
     struct cli_numbers tgids, ranks, devices;
     struct cli_words containers, owners, levels, fields;
     const char *socket;
-    const char *from;  /* a recorded trace; NULL none */
+    const char *from;  /* a recorded trace, diff: one side; NULL none */
+    const char *to;    /* the other side */
     uint64_t watch_ns; /* 0: once */
     uint64_t for_ns;   /* 0: not said */
     uint64_t timeout_ns;
@@ -86,7 +88,7 @@ struct args {
     struct cli_numbers streams; /* the handles' 64 bits */
     int64_t since_ns, until_ns; /* wall clock; 0 none */
     char at[80];                /* "" now; as the daemon takes it */
-    bool tree;
+    bool tree, equal;
     bool no_header, no_pager, quiet, verbose, strict, help, version;
 };
 
@@ -109,6 +111,10 @@ const struct verb_row *verb_find(const char *name);
 /* Parses argv; options may stand before or after the verb. argv is changed (lists are
  * divided at commas) and must outlive ret. Returns 0; -EINVAL with the error set. */
 int args_parse(int argc, char **argv, struct args *ret, struct error *reterr);
+
+/* A moment as the daemon takes it: local time is the caller's, so it becomes a number. Returns 0;
+ * -EINVAL with the error set. */
+int args_moment(enum option_id id, const char *value, char *ret, size_t size, struct error *reterr);
 
 /* The nearest of the candidates, NULL if none is near enough to be meant. */
 const char *suggest(const char *word, const char *const *candidates, size_t count);

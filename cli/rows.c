@@ -28,6 +28,20 @@ static void format_time(char *text, size_t size, int64_t ns)
         snprintf(text, size, "%s.%03d", date, (int)(ns / 1000000 % 1000));
 }
 
+/* Frames as "inner < outer", the sides of a tensor as 16x32. */
+static void format_array(char *text, size_t size, struct json_object *array)
+{
+    size_t count = json_object_array_length(array), at = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < count && at < size; i++) {
+        struct json_object *item = json_object_array_get_idx(array, i);
+        const char *between = json_object_is_type(item, json_type_int) ? "x" : " < ";
+        at += (size_t)snprintf(text + at, size - at, "%s%s", i ? between : "",
+                               json_object_get_string(item));
+    }
+}
+
 char *rows_format(char *text, size_t size, struct json_object *row, const struct column *column,
                   enum units_scale units)
 {
@@ -39,8 +53,10 @@ char *rows_format(char *text, size_t size, struct json_object *row, const struct
     snprintf(text, size, "?");
     switch (column->kind) {
     case COLUMN_BYTES:
+    case COLUMN_DELTA:
         if (number)
-            snprintf(text, size, "%s", units_format_signed_bytes(unit, n, units));
+            snprintf(text, size, "%s%s", column->kind == COLUMN_DELTA && n > 0 ? "+" : "",
+                     units_format_signed_bytes(unit, n, units));
         return text;
     case COLUMN_DURATION:
         if (number && n >= 0)
@@ -61,8 +77,9 @@ char *rows_format(char *text, size_t size, struct json_object *row, const struct
             snprintf(text, size, "%s", json_object_get_boolean(value) ? "yes" : "no");
         return text;
     default:
-        if (value && !json_object_is_type(value, json_type_object) &&
-            !json_object_is_type(value, json_type_array))
+        if (value && json_object_is_type(value, json_type_array))
+            format_array(text, size, value);
+        else if (value && !json_object_is_type(value, json_type_object))
             snprintf(text, size, "%s", json_object_get_string(value));
         return text;
     }

@@ -15,6 +15,7 @@ enum column_kind {
     COLUMN_LONG,     /* left, shortened when the line is too wide, left out when that does not do */
     COLUMN_NUMBER,   /* right */
     COLUMN_BYTES,    /* right, with its unit */
+    COLUMN_DELTA,    /* the same of a difference: with its sign */
     COLUMN_TIME,     /* wall clock in ns */
     COLUMN_DURATION, /* ns */
     COLUMN_RATIO,    /* 0.01 as 1.00 % */

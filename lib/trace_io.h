@@ -48,6 +48,7 @@ struct trace_reader {
     size_t record_bytes;
     uint64_t count, at; /* records; the next one */
     uint64_t lost_events, out_of_order, unknown_kinds;
+    uint64_t implausible; /* sizes that cannot be; left out */
     uint64_t last_ns;
     bool is_cut; /* the last record is not whole, or a part could not be read */
     int error;   /* negative errno of the reading, which ended there */

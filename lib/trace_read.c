@@ -12,6 +12,8 @@
 
 #define HEADER_MAX 65536u
 #define RECORD_MAX 4096u
+/* No allocation is as large as the user address space (47 bits); a negative size is larger. */
+#define SIZE_LIMIT ((uint64_t)1 << 47)
 
 static int header_check(const struct nm_trace_header *h, uint64_t bytes, struct error *reterr)
 {
@@ -123,6 +125,11 @@ int trace_next(struct trace_reader *r, struct nm_trace_record *ret)
             r->unknown_kinds++;
             continue;
         }
+        if (ret->kind < NM_TRACE_LOST &&
+            (ret->size_bytes >= SIZE_LIMIT || ret->requested_bytes >= SIZE_LIMIT)) {
+            r->implausible++;
+            continue;
+        }
         if (ret->kind == NM_TRACE_NAME)
             return 1;
         if (ret->time_ns < r->last_ns)
@@ -139,7 +146,7 @@ int trace_next(struct trace_reader *r, struct nm_trace_record *ret)
 void trace_rewind(struct trace_reader *r)
 {
     r->at = 0;
-    r->lost_events = r->out_of_order = r->unknown_kinds = r->last_ns = 0;
+    r->lost_events = r->out_of_order = r->unknown_kinds = r->implausible = r->last_ns = 0;
     if (r->read_fn)
         r->window_first = r->window_count = 0;
 }
@@ -149,7 +156,7 @@ void trace_rewind(struct trace_reader *r)
 bool trace_complete(const struct trace_reader *r)
 {
     return !r->is_cut && !r->lost_events && !r->header.lost_events && !r->unknown_kinds &&
-           !r->out_of_order && !(r->header.flags & FLAGS_INCOMPLETE);
+           !r->out_of_order && !r->implausible && !(r->header.flags & FLAGS_INCOMPLETE);
 }
 
 char *trace_missing(const struct trace_reader *r, char *text, size_t size)
@@ -165,6 +172,7 @@ char *trace_missing(const struct trace_reader *r, char *text, size_t size)
         {r->is_cut, "its last record is cut off"},
         {r->lost_events || r->header.lost_events, "events were lost"},
         {r->out_of_order, "its times are out of order"},
+        {r->implausible, "it has sizes that cannot be"},
         {r->unknown_kinds, "it has records that are not known"},
     };
     size_t at = 0;

@@ -246,6 +246,9 @@ static void test_what_is_missing_has_words(void **state)
     add(&w, NM_TRACE_BLOCK_MALLOC, 5, 1, 1);
     missing_is(&w, "its times are out of order");
     w = three_records(0);
+    add(&w, NM_TRACE_BLOCK_MALLOC, 40, 1, (uint64_t)-512); /* a negative size */
+    missing_is(&w, "it has sizes that cannot be");
+    w = three_records(0);
     add(&w, 200, 50, 0, 0);
     missing_is(&w, "it has records that are not known");
 }
