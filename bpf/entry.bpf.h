@@ -189,7 +189,7 @@ NM_INLINE int nm_block_report(struct nm_memory_usage *m)
     return 0;
 }
 
-NM_INLINE int nm_entry_block(struct pt_regs *ctx)
+NM_INLINE int nm_entry_usage(struct pt_regs *ctx, int is_v24)
 {
     struct nm_memory_usage m;
 
@@ -199,24 +199,15 @@ NM_INLINE int nm_entry_block(struct pt_regs *ctx)
         NM_COUNT(read_failed);
         return 0;
     }
-    return nm_block_report(&m);
-}
-
-NM_INLINE int nm_entry_block_v24(struct pt_regs *ctx)
-{
-    struct nm_memory_usage m;
-
-    if (!nm_block_enabled || nm_is_excluded(bpf_get_current_pid_tgid() >> 32))
-        return 0;
-    if (bpf_probe_read_user(&m, sizeof(m), (const void *)PT_REGS_PARM1(ctx))) {
-        NM_COUNT(read_failed);
-        return 0;
+    if (is_v24) {
+        m.allocator = m.action;
+        m.action = m.component;
+        m.component = NM_BLOCK_CACHING;
     }
-    m.allocator = m.action;
-    m.action = m.component;
-    m.component = NM_BLOCK_CACHING;
     return nm_block_report(&m);
 }
+#define nm_entry_block(ctx) nm_entry_usage(ctx, 0)
+#define nm_entry_block_v24(ctx) nm_entry_usage(ctx, 1)
 
 NM_INLINE struct nm_atb_totals *nm_atb_get(struct pt_regs *ctx)
 {

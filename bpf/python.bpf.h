@@ -24,6 +24,9 @@
 #define NM_PY_WINDOW                                                                               \
     (NM_PY_PAGE + 512) /* the page and a frame that ends above it; then one alone */
 #define NM_PY_ALONE (NM_PY_PAGE + 256)
+#define NM_PY_SPAN                                                                                 \
+    512 /* frame pointer and thread id of a thread state lie closer (3.9 to 3.14)                  \
+         */
 #define NM_PY_THREADS_UNROLLED 64
 #define NM_PY_THREADS 1024            /* steps through a process's thread states */
 #define NM_PY_STEPS 512               /* frames and what lies between them */
@@ -282,34 +285,52 @@ NM_INLINE int nm_py_ask(struct nm_py_state *st, u64 pid_tgid, u32 start_ticks)
     return 0;
 }
 
-NM_INLINE int nm_py_is_current(const struct nm_py_state *st)
+/*
+ * What the thread state holds at its frame pointer, ~0: it is not this thread's any more. One read
+ * for both words where they are close, because a read costs more than what is read.
+ */
+NM_INLINE u64 nm_py_current_frame(struct nm_py_state *st)
 {
-    u64 value = nm_py_pointer(st->thread_state + st->check_offset);
+    u32 check = st->check_offset, frame = st->process.layout.thread_frame;
+    u32 begin = check < frame ? check : frame, span = check < frame ? frame - check : check - frame;
+    u64 value, pointer;
 
+    if (span <= NM_PY_SPAN) {
+        st->window_bytes = 0;
+        if (bpf_probe_read_user(st->window, span + 8, (const void *)(st->thread_state + begin)))
+            return ~0ull;
+        asm volatile("" : "+r"(span)); /* else the compiler drops the mask, */
+        span &= NM_PY_SPAN * 2 - 1;    /* which is what the verifier believes */
+        value = *(u64 *)(st->window + (check < frame ? 0 : span));
+        pointer = *(u64 *)(st->window + (check < frame ? span : 0));
+    } else {
+        value = nm_py_pointer(st->thread_state + check);
+        pointer = nm_py_pointer(st->thread_state + frame);
+    }
     if (st->process.layout.thread_native_id)
         value = (u32)value;
-    return value == st->check_value;
+    return value == st->check_value ? pointer : ~0ull;
 }
 
 /* The innermost frame of the thread, 0 if it runs no Python. */
 NM_INLINE u64 nm_py_first_frame(struct nm_py_state *st, u64 pid_tgid, u32 start_ticks)
 {
-    u64 now, frame;
+    u64 now, frame = st->thread_state ? nm_py_current_frame(st) : ~0ull;
 
-    if (!st->thread_state || !nm_py_is_current(st)) {
+    if (frame == ~0ull) {
         now = bpf_ktime_get_boot_ns();
         if (now < st->retry_ns)
             return 0;
         st->thread_state = 0;
-        if (st->process.layout.thread_native_id
-                ? !nm_py_search(st)
-                : !nm_py_ask(st, pid_tgid, start_ticks) || !nm_py_is_current(st)) {
+        if (st->process.layout.thread_native_id ? nm_py_search(st)
+                                                : nm_py_ask(st, pid_tgid, start_ticks))
+            frame = nm_py_current_frame(st);
+        if (frame == ~0ull) {
             st->thread_state = 0;
             st->retry_ns = now + NM_PY_RETRY_NS;
             return 0;
         }
     }
-    frame = nm_py_pointer(st->thread_state + st->process.layout.thread_frame);
     if (frame && (st->process.layout.flags & NM_PY_CFRAME))
         frame = nm_py_pointer(frame + st->process.layout.cframe_frame);
     return frame;

@@ -6,8 +6,8 @@ BUILD_DEB="gcc g++ cmake ninja-build pkg-config clang llvm bpftool libbpf-dev li
     libsystemd-dev libjson-c-dev linux-libc-dev"
 BUILD_RPM="gcc gcc-c++ cmake ninja-build pkgconf-pkg-config clang llvm bpftool libbpf-devel elfutils-libelf-devel zlib-devel
     sqlite-devel systemd-devel json-c-devel kernel-headers"
-TEST_DEB="libcmocka-dev strace shellcheck python3 python3-venv sqlite3 socat jq systemd clang-format libclang-rt-14-dev iproute2 util-linux"
-TEST_RPM="libcmocka-devel strace ShellCheck python3 sqlite socat jq systemd clang-tools-extra iproute util-linux"
+TEST_DEB="git libcmocka-dev strace shellcheck python3 python3-venv sqlite3 socat jq systemd clang-format libclang-rt-14-dev iproute2 util-linux"
+TEST_RPM="git libcmocka-devel strace ShellCheck python3 sqlite socat jq systemd clang-tools-extra iproute util-linux"
 BENCH_DEB="bpftrace libbpf-tools"
 BENCH_RPM="bpftrace bcc-tools"
 
