@@ -4,19 +4,22 @@
 
     run.py BUILD_DIR [--only WORD]... [--keep]
 
---only    checks whose name contains the word: objects, bad input, tensors, large, attached, vllm eager,
-          vllm graphs, vllm sleep
+--only    checks whose name contains the word: objects, bad input, tensors, large, frameworks, attached,
+          vllm eager,
+          vllm graphs, vllm sleep; vllm rate (a part of the others) only if it is named
 
 Oracles: the processes themselves: their own description of their objects, memory_snapshot(), memory_stats(),
 state_dict(), vLLM's log. Ends with one line "N passed, N failed, N skipped".
 """
 import argparse
+import concurrent.futures
 import ctypes
 import json
 import os
 import pathlib
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import threading
@@ -34,9 +37,10 @@ from harness import CheckError, Checks, Daemon, Scratch  # noqa: E402
 PROGRAMS = HERE / "programs"
 MINORS = (9, 10, 11, 12, 13)
 VLLM = {"vllm eager": {"tp": 2}, "vllm graphs": {"tp": 2, "graphs": True},
-        "vllm sleep": {"tp": 2, "sleep": True}}
+        "vllm sleep": {"tp": 2, "sleep": True}, "vllm rate": {"tp": 2}}
+ON_DEMAND = ("vllm rate",)  # part of each of the others; alone for a figure on a quiet host
 SCANS_IN_A_ROW = 20
-RATE_TURNS = 9
+RATE_ROUNDS, RATE_REQUESTS, RATE_TOKENS = 7, 4, 60
 # The bars of the project.
 NAMED_RATIO, NAMED_RATIO_WITHOUT_KV = 0.99, 0.75
 LARGE_SECONDS = 2.0
@@ -49,9 +53,8 @@ class Tools:
     def __init__(self, build):
         self.directory = build / "tests" / "late"
 
-    def scan(self, tgid, *options):
+    def scan(self, tgid, *options):  # at the daemon's priority
         """(document, peak memory in KiB); CheckError with the reason."""
-        # at the daemon's priority
         done = subprocess.run(["nice", "-n", "10", self.directory / "scan_one", *options, str(tgid)],
                               capture_output=True, text=True, timeout=60, check=False)
         if done.returncode:
@@ -349,6 +352,25 @@ def check_large(checks, tools, node, keep):
             process.wait()
 
 
+def check_frameworks(checks, tools, node, keep):
+    """Rows of schema/roots.def for servers that are not here: objects of the same names, real tensors."""
+    for framework in ("sglang", "sglang_old", "mindie"):
+        with Scratch(keep) as scratch:
+            process = child_of([node.python, PROGRAMS / "frameworks.py", framework], cwd=PROGRAMS,
+                               env=node.environment(scratch.make("node")),
+                               stderr=open(scratch.path / "err", "wb"))
+            try:
+                wanted = json.loads(process.stdout.readline())
+                process.stdout.readline()
+                time.sleep(0.2)
+                document, _ = tools.scan(process.pid)
+                checks.equal(f"frameworks: {framework} ({document['root']})",
+                             {row["owner"]: row["bytes"] for row in document["owners"]}, wanted)
+            finally:
+                process.kill()
+                process.wait()
+
+
 def table_words(row, owner):
     """(bytes, source) of an owner at the allocated level of a rank."""
     for one in row["owners"]:
@@ -421,7 +443,17 @@ def check_attached(checks, node, binaries, keep):
                                  20, "the allocator's total")
                 tree = daemon.ask("ls", "--tree", "--pid", str(tgid))["ranks"][0]
                 checks.equal(f"{name}: ls --tree", [(m["name"], m["bytes"]) for m in tree["modules"]],
-                             [("main().holder[model]", said["model"])])
+                             [("main().model", said["model"])])
+            # rows of one's own
+            rows = scratch.path / "daemon" / "etc" / "roots.d"
+            rows.mkdir()
+            (rows / "mine.conf").write_text("type mine Model\npath mine * PTA@mine@model\n")
+            with Daemon(binaries, scratch) as daemon:
+                def mine():
+                    row = daemon.rank_row(tgid)
+                    return table_words(row, "PTA@mine@model") if row else None
+                harness.wait_for(lambda: (mine() or [0])[0], 30, "an owner of roots.d/mine.conf")
+                checks.equal(f"{name}: own rows in roots.d", mine(), (said["model_block"], "read"))
         finally:
             steps.process.kill()
             steps.process.wait()
@@ -509,25 +541,54 @@ def check_generating(checks, name, tools, server, tgid):
     checks.true(f"{name}: scans that saw all blocks", whole >= SCANS_IN_A_ROW // 2, whole)
 
 
-def check_rate(checks, name, tools, server, tgid):
-    """Requests with a scan every second, as at an attach, take no longer than without; in turns, so
-    that what else runs on the host falls on both."""
-    taken = {False: [], True: []}
-    for turn in range(2 * RATE_TURNS):
-        with_scan = bool(turn % 2)
-        thread = threading.Thread(target=tools.scan, args=(tgid,))
-        start = time.monotonic()
-        if with_scan:
-            thread.start()
-        server.complete("hello", 60)
-        taken[with_scan].append(time.monotonic() - start)
-        if with_scan:
-            thread.join()
-    quiet, busy = (sorted(taken[one])[RATE_TURNS // 2] for one in (False, True))
-    spread = max(taken[False]) / min(taken[False])
-    print(f"      {name}: median {quiet:.2f} s per request alone, {busy:.2f} s with a scan; "
-          f"alone they vary by {spread:.2f}", flush=True)
-    checks.true(f"{name}: rate within the noise", busy / quiet <= max(spread, 1.1), (quiet, busy))
+def scan_many(tools, tgids, is_over, count):
+    """Up to `count` scans in a row, of one worker after the other; how many there were."""
+    done = 0
+    while done < count and not is_over.is_set():
+        scan_raw(tools, tgids[done % len(tgids)], "nice", "-n", "10")
+        done += 1
+    return done
+
+
+def token_rate(server):
+    start = time.monotonic()
+    for _ in range(RATE_REQUESTS):
+        server.complete("hello", RATE_TOKENS)
+    return RATE_REQUESTS * RATE_TOKENS / (time.monotonic() - start)
+
+
+def check_rate(checks, name, tools, server, tgids):
+    """Tokens per second alone, with one scan of each worker as at an attach, and with scans in a row all the
+    time; in turns, so that what else runs on the host falls on all."""
+    rates = {0: [], len(tgids): [], SCANS_IN_A_ROW: []}
+    scans = 0
+    for _ in range(RATE_ROUNDS):
+        for count, found in rates.items():
+            is_over = threading.Event()
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                scanning = pool.submit(scan_many, tools, tgids, is_over, count)
+                found.append(token_rate(server))
+                is_over.set()
+                scans += scanning.result() if count == SCANS_IN_A_ROW else 0
+    alone, attach, busy = (statistics.median(found) for found in rates.values())
+    noise = max(rates[0]) / min(rates[0])
+    print(f"      {name}: {alone:.1f} tokens/s alone (rounds differ by {noise:.2f}), with one scan of each worker "
+          f"{attach:.1f} (ratio {attach / alone:.3f}), with scans in a row {busy:.1f} (ratio {busy / alone:.3f}, "
+          f"{scans / RATE_ROUNDS:.1f} scans a round)", flush=True)
+    checks.true(f"{name}: rate at an attach within the noise", alone / attach <= max(noise, 1.1), rates)
+    checks.true(f"{name}: rate with scans in a row within the noise", alone / busy <= max(noise, 1.15), rates)
+
+
+def check_idle(checks, name, tools, tgid):
+    """Scans of an idle worker are all the same: every tensor, every block."""
+    seen = []
+    for _ in range(SCANS_IN_A_ROW):
+        document, _ = tools.scan(tgid)
+        seen.append((document["coverage"]["blocks"], document["coverage"]["names"], live(document),
+                     sorted((t["name"], t["address"], t["size_bytes"]) for t in document["tensors"])))
+    full = [one for one in seen if one[:2] == ("full", "full")]
+    checks.equal(f"{name}: idle, scans that are whole", len(full), SCANS_IN_A_ROW)
+    checks.equal(f"{name}: idle, scans that differ", [one[:2] for one in full if one != full[0]], [])
 
 
 def check_daemon(checks, name, scratch, binaries, server, truths, names):
@@ -619,10 +680,15 @@ def check_vllm(checks, tools, node, binaries, name, options, keep):
             print(f"      {name}: up in {server.wait_ready():.0f} s", flush=True)
             server.complete("hello", 16)
             truths, names = server.ask_workers("truth"), server.ask_workers("names")
+            if name == "vllm rate":
+                check_idle(checks, name, tools, truths[0]["pid"])
+                check_rate(checks, name, tools, server, [truth["pid"] for truth in truths])
+                return
             for truth, named, blocks in zip(truths, names, server.ask_workers("blocks")):
                 check_worker(checks, f"{name} rank {truth['rank']}", tools, truth, named, blocks, server)
             check_generating(checks, name, tools, server, truths[0]["pid"])
-            check_rate(checks, name, tools, server, truths[0]["pid"])
+            check_idle(checks, name, tools, truths[0]["pid"])
+            check_rate(checks, name, tools, server, [truth["pid"] for truth in truths])
             if binaries:
                 check_daemon(checks, f"{name} daemon", scratch, binaries, server, truths, names)
             if options.get("sleep"):
@@ -630,7 +696,9 @@ def check_vllm(checks, tools, node, binaries, name, options, keep):
 
 
 def chosen(args, name):
-    return not args.only or any(word in name for word in args.only)
+    if not args.only:
+        return name not in ON_DEMAND
+    return any(word in name for word in args.only)
 
 
 def guarded(checks, name, fn, *arguments):
@@ -654,7 +722,8 @@ def main():
             guarded(checks, "objects", check_objects, tools)
         if chosen(args, "bad input"):
             guarded(checks, "bad input", check_bad_input, tools)
-        torch = [fn for word, fn in (("tensors", check_tensors), ("large", check_large))
+        torch = [fn for word, fn in (("tensors", check_tensors), ("large", check_large),
+                                     ("frameworks", check_frameworks))
                  if chosen(args, word)]
         servers = {name: options for name, options in VLLM.items() if chosen(args, name)}
         try:

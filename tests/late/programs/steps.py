@@ -14,7 +14,7 @@ BIG, SMALL = 4 << 20, 20 << 10  # both are whole blocks
 class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.weight = torch.nn.Parameter(torch.zeros(1 << 20, device=DEVICE), requires_grad=False)
+        self.weight = torch.nn.Parameter(torch.zeros(BIG // 4 - 128, device=DEVICE), requires_grad=False)
 
 
 def tensor(size):
@@ -26,11 +26,12 @@ def say(holder):
     stats = torch.npu.memory_stats()
     print(json.dumps({"allocated": stats["allocated_bytes.all.current"],
                       "big": BIG * len(holder["big"]), "small": SMALL * len(holder["small"]),
-                      "model": holder["model"].weight.untyped_storage().nbytes()}), flush=True)
+                      "model": holder["model"].weight.untyped_storage().nbytes(), "model_block": BIG}), flush=True)
 
 
 def main():
-    holder = {"model": Model(), "big": [tensor(BIG - 512) for _ in range(20)],
+    model = Model()
+    holder = {"model": model, "big": [tensor(BIG - 512) for _ in range(20)],
               "small": [tensor(SMALL - 512) for _ in range(2000)]}
     say(holder)
     for line in sys.stdin:
