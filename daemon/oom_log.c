@@ -42,6 +42,7 @@ struct unsaved {
 
 struct latest {
     uint32_t tgid;
+    bool is_recovered;
     struct budget_failure failure;
 };
 
@@ -244,6 +245,7 @@ static void remember(struct oom_log *log, const struct oom_snapshot *s, const st
 
     *l = (struct latest){
         .tgid = s->tgid,
+        .is_recovered = s->is_recovered,
         .failure = {.requested_bytes = s->requested_bytes,
                     .short_bytes = r->short_bytes,
                     .physical_bytes = s->physical_bytes},
@@ -251,11 +253,20 @@ static void remember(struct oom_log *log, const struct oom_snapshot *s, const st
     snprintf(l->failure.phase, sizeof(l->failure.phase), "%s", s->phase);
 }
 
+void oom_log_count(const struct oom_log *log, uint32_t tgid, uint64_t *ret_failures,
+                   uint64_t *ret_recovered)
+{
+    *ret_failures = *ret_recovered = 0;
+    for (uint64_t i = 0; log && i < log->latest_count && i < OOM_LATEST_MAX; i++)
+        if (log->latest[i].tgid == tgid)
+            ++*(log->latest[i].is_recovered ? ret_recovered : ret_failures);
+}
+
 bool oom_log_newest(const struct oom_log *log, uint32_t tgid, struct budget_failure *ret)
 {
     for (uint64_t i = 0; log && i < log->latest_count && i < OOM_LATEST_MAX; i++) {
         const struct latest *l = &log->latest[(log->latest_count - 1 - i) % OOM_LATEST_MAX];
-        if (l->tgid != tgid)
+        if (l->tgid != tgid || l->is_recovered)
             continue;
         *ret = l->failure;
         return true;
@@ -278,7 +289,7 @@ static void report(struct oom_log *log, struct open_failure *f, bool is_recovere
     s->id = (uint64_t)(f->id ? f->id : ++log->last_id);
     s->settings = (struct analysis_settings){f->environment, f->environment_bytes, f->line};
     oom_judge(s, &result);
-    if (!is_recovered && result.verdict != OOM_NOT_MEMORY)
+    if (!f->id && result.verdict != OOM_NOT_MEMORY)
         remember(log, s, &result);
     row = (struct store_oom){
         .id = (int64_t)s->id,

@@ -18,7 +18,7 @@ struct manager;
 struct oom_log;
 
 #define OOM_CAPTURES_PER_SECOND 8
-#define OOM_LATEST_MAX 64  /* failures for good that are remembered beside their reports */
+#define OOM_LATEST_MAX 256 /* failures that are remembered beside their reports */
 #define OOM_UNSAVED_MAX 64 /* reports that wait for the disk (or live without one) */
 
 /* manager is borrowed, and used whenever a function below is called. */
@@ -33,6 +33,10 @@ void oom_log_failure(struct oom_log *log, const struct nm_event *event);
 void oom_log_exit(struct oom_log *log, uint32_t tgid);
 /* After the callbacks: judges and writes what is decided. */
 void oom_log_turn(struct oom_log *log);
+
+/* Reports of a process of this number, of the last OOM_LATEST_MAX of all. */
+void oom_log_count(const struct oom_log *log, uint32_t tgid, uint64_t *ret_failures,
+                   uint64_t *ret_recovered);
 
 /* The newest failure for good of a process of this number, of the last OOM_LATEST_MAX of all.
  * false: none since the daemon started. */

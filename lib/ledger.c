@@ -218,6 +218,8 @@ int ledger_apply(struct ledger *l, const struct nm_event *event)
     r = handlers[event->kind](l, p, event);
     if (r < 0)
         l->stats.decode_errors++;
+    else if (event->kind == NM_EVENT_CREATE || event->kind == NM_EVENT_ALLOC)
+        phase_call(l, p, event);
     return r;
 }
 

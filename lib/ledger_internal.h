@@ -281,6 +281,8 @@ bool owner_is_phase(const struct ledger *l, uint32_t owner, const char *word);
 /* A block was allocated in a phase, after the pool has its totals: whether it is the phase's peak.
  */
 void phase_block(struct ledger *l, struct process *p, const struct nm_event *event);
+/* Memory was given in a phase: when it was last seen. */
+void phase_call(struct ledger *l, struct process *p, const struct nm_event *event);
 int phase_mem_info(struct ledger *l, struct process *p, const struct nm_event *event);
 uint32_t entry_owner(const struct process *p, const struct entry *e);
 /* Owner of a call, and the library of its caller ("" unknown; borrowed from the caller_fn). */

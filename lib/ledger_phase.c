@@ -109,6 +109,17 @@ void phase_block(struct ledger *l, struct process *p, const struct nm_event *eve
         u->peak_physical_bytes = d->use.physical_bytes;
 }
 
+void phase_call(struct ledger *l, struct process *p, const struct nm_event *event)
+{
+    uint32_t class_id = NM_PHASE_CLASS(event->call.phase);
+    uint16_t device = (uint16_t)p->current_device;
+    if (!class_id || class_id > PHASE_CLASSES_MAX || device >= DEVICE_LIMIT)
+        return;
+    struct ledger_phase_use *u = phase_use_get(l, p, class_id, device);
+    if (u)
+        phase_seen(u, event->time_ns);
+}
+
 int phase_mem_info(struct ledger *l, struct process *p, const struct nm_event *event)
 {
     uint64_t free_bytes = event->call.address, total_bytes = event->call.handle;

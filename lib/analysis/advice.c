@@ -26,19 +26,23 @@ void advice_add(struct advice_list *list, const char *setting, const char *from,
     va_end(ap);
 }
 
+void advice_write_members(const struct advice *a, struct json *j)
+{
+    json_kstr(j, "setting", a->setting);
+    json_kstr(j, "from", a->from[0] ? a->from : NULL);
+    json_kstr(j, "to", a->to);
+    analysis_u64(j, "saves_bytes", a->saves_bytes);
+    json_kstr(j, "confidence", a->confidence);
+    json_kstr(j, "evidence", a->evidence);
+    json_kstr(j, "verb", a->verb);
+}
+
 void advice_write(const struct advice_list *list, struct json *j)
 {
     json_karray(j, "advice");
     for (size_t i = 0; i < list->count; i++) {
-        const struct advice *a = &list->items[i];
         json_object(j);
-        json_kstr(j, "setting", a->setting);
-        json_kstr(j, "from", a->from[0] ? a->from : NULL);
-        json_kstr(j, "to", a->to);
-        analysis_u64(j, "saves_bytes", a->saves_bytes);
-        json_kstr(j, "confidence", a->confidence);
-        json_kstr(j, "evidence", a->evidence);
-        json_kstr(j, "verb", a->verb);
+        advice_write_members(&list->items[i], j);
         json_end(j);
     }
     json_end(j);

@@ -45,6 +45,8 @@ __attribute__((format(printf, 7, 8))) void advice_add(struct advice_list *list, 
                                                       const char *from, const char *to,
                                                       uint64_t saves_bytes, const char *confidence,
                                                       const char *evidence, ...);
+/* The fields of one row into the object that is open. */
+void advice_write_members(const struct advice *a, struct json *j);
 /* "advice": [...] into the object that is open. */
 void advice_write(const struct advice_list *list, struct json *j);
 

@@ -90,6 +90,7 @@ void budget_write(const struct budget_input *in, const struct budget_result *r, 
         snprintf(key, sizeof(key), "%s_bytes", rows[i].name);
         write_i64(j, key, r->terms[i].bytes);
     }
+    write_i64(j, "free_at_start_bytes", in->start.is_known ? in->start.free_bytes : BUDGET_UNKNOWN);
     write_i64(j, "sum_bytes", r->sum_bytes);
     write_i64(j, "unplanned_bytes", r->unplanned_bytes);
     analysis_u64(j, "short_bytes", in->has_failure ? r->short_bytes : ANALYSIS_UNKNOWN);

@@ -15,4 +15,4 @@ import run_tests  # noqa: E402
 
 if __name__ == "__main__":
     sys.exit(run_tests.main(("test_documents", "test_start", "test_store", "test_socket", "test_command", "test_units",
-                             "test_owners", "test_budget")))
+                             "test_owners", "test_budget", "test_advise")))

@@ -161,6 +161,41 @@ def check_kv_cache(checks, name, daemon, server, truths):
                  set(logged))
 
 
+# vLLM's own words on its plan, by each worker: figures in GiB with two digits, and two sizes in bytes.
+PLAN = re.compile(r"\(Worker_TP(\d+)[^)]*\).*Free memory on device \(([\d.]+)/([\d.]+) GiB\) on startup\..*"
+                  r"\(([\d.]+), ([\d.]+) GiB\)\. Actual usage: ([\d.]+) GiB for weights, ([\d.]+) GiB for peak activation, "
+                  r"(-?[\d.]+) GiB for non-torch memory, (-?[\d.]+) GiB for NPU graph memory\..*?--kv-cache-memory=(-?\d+)`"
+                  r".*?--kv-cache-memory=(-?\d+)`.*Current KV cache memory: ([\d.]+) GiB")
+# What vLLM keeps back when it suggests a size; a step of its two digits; what blocks below 1 MiB may hide of a peak.
+PLAN_RESERVE_BYTES, PLAN_STEP_BYTES, PLAN_SMALL_BYTES = 150 << 20, (1 << 30) // 100, 3 << 20
+
+
+def check_budget(checks, name, daemon, server, truths):
+    """npumem budget has the terms that the workers logged of their own plan."""
+    logged = {int(m.group(1)): m.groups()[1:] for m in PLAN.finditer(server.text())}
+    rows = {row["rank"]: row for row in daemon.ask("budget")["ranks"] if row["verdict"] != "INCOMPLETE"}
+    checks.equal(f"{name}: plans in the log and in budget", sorted(rows), sorted(logged))
+    for rank, words in logged.items():
+        row, label = rows.get(rank, {}), f"{name} rank {rank}: budget"
+        free, total, utilization, requested, weights, peak, non_torch, graph = map(float, words[:8])
+        by_plan, by_card, current = int(words[8]), int(words[9]), float(words[10])
+        checks.equal(f"{label}: verdict and utilization", (row.get("verdict"), row.get("utilization")),
+                     ("FITS", utilization))
+        for term, gib in (("card_total", total), ("budget", requested), ("weights", weights), ("profile_peak", peak),
+                          ("non_torch", non_torch), ("graph", graph), ("kv_cache", current)):
+            got = row.get(f"{term}_bytes")
+            checks.true(f"{label}: {term}", got is not None and abs(got - gib * (1 << 30)) <= PLAN_STEP_BYTES,
+                        f"{got}, vLLM says {gib} GiB")
+        # to the byte, but for blocks that send no event
+        checks.equal(f"{label}: free at start less the budget",
+                     row.get("free_at_start_bytes", 0) - row.get("budget_bytes", 0), by_card - by_plan)
+        used = sum(row.get(f"{term}_bytes") or 0
+                   for term in ("weights", "loaded_beside_weights", "profile_peak", "non_torch", "graph"))
+        wanted = row.get("budget_bytes", 0) - PLAN_RESERVE_BYTES - by_plan
+        checks.true(f"{label}: all terms but KV, {used - wanted} from vLLM's {wanted}",
+                    abs(used - wanted) <= PLAN_SMALL_BYTES, f"{used}")
+
+
 def check_all(checks, name, daemon, scratch, server):
     """The server is idle: its own figures, and npumem's if there is a daemon."""
     workers, truths = server.workers(), server.ask_workers("truth")
@@ -288,6 +323,7 @@ def run(checks, node, binaries, configuration, late, keep):
                 truths = check_all(checks, name, daemon, scratch, server)
                 if daemon and not late:
                     check_kv_cache(checks, name, daemon, server, truths)
+                    check_budget(checks, name, daemon, server, truths)
                 if configuration == "sleep":
                     check_sleep(checks, name, daemon, scratch, server)
                 if daemon:

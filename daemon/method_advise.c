@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * method_advise.c - the method Advise.
+ */
+#include "advise_view.h"
+#include "method_context.h"
+#include "methods.h"
+
+static void on_reports(void *userdata, uint32_t tgid, uint64_t *ret_failures,
+                       uint64_t *ret_recovered)
+{
+    struct manager *m = userdata;
+    oom_log_count(m->oom, tgid, ret_failures, ret_recovered);
+}
+
+int method_advise(struct api_call *call, void *userdata)
+{
+    struct manager *m = userdata;
+    struct method_filter f = {};
+    struct advise_query q = {.reports_fn = on_reports};
+    struct view_context c;
+    struct json j = {};
+    int r = method_filter_read(call, &f);
+
+    if (r == 0)
+        r = api_params_done(call);
+    if (r < 0)
+        return r;
+    manager_sync_cards(m);
+    oom_log_turn(m->oom);
+    if (method_check_tgids(m->ledger, call, &f))
+        return 0;
+    method_context_init(m, &f, &c);
+    method_budget_query(m, &q.budget);
+    method_document_begin(&j);
+    return method_document_reply(call, &j, view_advise(m->ledger, &c, &q, &j));
+}
