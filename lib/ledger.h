@@ -283,6 +283,20 @@ bool ledger_phase_is(const struct ledger *l, uint32_t class_id, const char *word
 int ledger_each_phase(const struct ledger *l, uint32_t tgid,
                       int (*fn)(void *, const struct ledger_phase_use *), void *userdata);
 
+/*
+ * What a process (tgid 0: every one, also those to come) allocates from time_ns on has that owner,
+ * whatever else is known, but for the segments of torch_npu's pools and blocks that the kernel sums.
+ * A process has one label, the newest; a thread's own tag outranks it. Errors: -ESRCH no such
+ * process, -ENOSPC too many owners, -ENOMEM.
+ */
+int ledger_label_begin(struct ledger *l, uint32_t tgid, const char *owner, uint64_t time_ns);
+/* Ends the labels of that owner, of one process or (0) of all. Returns how many there were. */
+int ledger_label_end(struct ledger *l, uint32_t tgid, const char *owner);
+/* Labels that hold, tgid 0 for every process. */
+int ledger_each_label(const struct ledger *l,
+                      int (*fn)(void *, uint32_t tgid, uint32_t owner, uint64_t begin_ns),
+                      void *userdata);
+
 /* Iterators call fn until it returns non-zero, and return that. Order is stable: processes by first
  * sight, devices, levels and owners by id, entries by table order. fn must not change the ledger.
  * A tgid means the newest process of that number. each_owner may return -ENOMEM. */

@@ -363,8 +363,8 @@ struct owner_verdict owner_resolve(struct ledger *l, const struct process *p,
         snprintf(name, sizeof(name), "APP@%.50s", library);
         v.id = owner_intern(l, name, OWNER_ID_APP);
     }
-    if (p->named)
-        named_call(p, event, &v);
+    if (p->named || p->label.owner || l->label.owner)
+        named_call(l, p, event, &v);
     if (ret_library)
         *ret_library = library;
     return v;

@@ -12,6 +12,7 @@
  *   ledger_phase.c    phases to owners, and what was highest in each
  *   ledger_driver.c   the driver's figures and memory from before attach
  *   ledger_seen.c     blocks from readings of the allocator
+ *   ledger_label.c    the user's names for what comes from a moment on
  *   ledger_named.c    communicators, tags, graph capture: what a thread allocates for
  *   ledger_view.c     iterators
  *   ledger_restore.c  sums of an earlier moment, instead of events
@@ -148,6 +149,12 @@ struct small {
     uint32_t epoch, zero2;
 };
 
+/* A user's name for what is allocated from a moment on. */
+struct label {
+    uint32_t owner; /* OWNER_UNKNOWN: none */
+    uint64_t begin_ns;
+};
+
 struct process {
     struct ledger_process pub;
     struct map entries;         /* struct entry */
@@ -163,6 +170,7 @@ struct process {
     uint64_t unmatched_torch_ns; /* the newest one that torch_npu made */
     struct seen *seen;           /* of readings of its allocator; NULL: none so far */
     struct named *named;         /* ledger_named.c; NULL nothing is */
+    struct label label;
     int32_t comm_world; /* largest communicator that named a rank, 0 size unknown, -1 none */
     int32_t comm_rank;
     const char *comm_source; /* "hccl", "process_group" */
@@ -195,6 +203,7 @@ struct ledger {
         bool known;
     } * cards;
     uint32_t card_count;
+    struct label label; /* of every process that has none of its own */
 };
 
 struct tgid_slot {
@@ -320,9 +329,11 @@ int named_begin(struct ledger *l, struct process *p, const struct nm_event *even
 int named_end(struct ledger *l, struct process *p, const struct nm_event *event);
 int named_memory(struct ledger *l, struct process *p, const struct nm_event *event);
 /* What the scopes of a thread say about a call: changes the verdict or leaves it. */
-void named_call(const struct process *p, const struct nm_event *event, struct owner_verdict *v);
+void named_call(const struct ledger *l, const struct process *p, const struct nm_event *event,
+                struct owner_verdict *v);
 /* The same for a block; by_phase: what frames say, OWNER_UNKNOWN none. OWNER_UNKNOWN: nothing. */
-uint32_t named_block(const struct process *p, const struct nm_event *event, uint32_t by_phase);
+uint32_t named_block(const struct ledger *l, const struct process *p, const struct nm_event *event,
+                     uint32_t by_phase);
 /* A communicator is made, or could not be; is destroyed. */
 void named_comm_made(struct ledger *l, struct process *p, const struct nm_event *event);
 void named_comm_gone(struct process *p, uint64_t handle);

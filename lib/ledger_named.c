@@ -16,6 +16,10 @@
 #define SCOPES_MAX 256u
 #define COMMS_MAX 1024u
 #define NAME_MAX_BYTES 48u
+/* A communicator has a buffer for each way, and something beside them (1 MiB by default). Source:
+ * CANN HCCL, ccl_buffer_manager: in + out + extension in one piece. */
+#define COMM_BUFFERS 2u
+#define COMM_EXTRA_BYTES ((uint64_t)16 << 20)
 
 struct scope {
     uint32_t tid, type, owner;
@@ -162,25 +166,105 @@ static const struct scope *scope_of(const struct process *p, uint32_t tid, bool 
     return NULL;
 }
 
-void named_call(const struct process *p, const struct nm_event *event, struct owner_verdict *v)
+/* What the user said: the thread's own tag, else the label that the process has, or all have. */
+static uint32_t said_owner(const struct ledger *l, const struct process *p,
+                           const struct nm_event *event)
 {
-    const struct scope *tag = scope_of(p, event->tid, true), *other = NULL;
-    if (tag && tag->owner != OWNER_ID_UNKNOWN && v->segment == OWNER_SEGMENT_NONE) {
-        /* a segment is the pool's, whatever block it is taken for */
-        *v = (struct owner_verdict){.id = tag->owner};
-        return;
-    }
-    if (v->id == OWNER_ID_HCCL)
-        other = scope_of(p, event->tid, false);
-    if (other && other->type == NM_SCOPE_COMM)
-        *v = (struct owner_verdict){.id = other->owner};
-}
-
-uint32_t named_block(const struct process *p, const struct nm_event *event, uint32_t by_phase)
-{
-    const struct scope *tag = scope_of(p, event->tid, true), *other;
+    const struct scope *tag = scope_of(p, event->tid, true);
     if (tag && tag->owner != OWNER_ID_UNKNOWN)
         return tag->owner;
+    const struct label *label = p->label.owner ? &p->label : &l->label;
+    return event->time_ns >= label->begin_ns ? label->owner : OWNER_ID_UNKNOWN;
+}
+
+static uint64_t owner_held(const struct process *p, uint32_t owner)
+{
+    uint64_t bytes = 0;
+    for (uint32_t n = 0; (n = map_next(&p->rows, n));) {
+        const struct row *row = map_at(&p->rows, n);
+        if (row->key >> 32 == owner && row->key_b == LEVEL_PHYSICAL)
+            bytes += row->bytes;
+    }
+    return bytes;
+}
+
+/* Whether a communicator could be taking a piece of that size for its buffers. */
+static bool comm_wants(const struct process *p, const struct ledger_comm *c, uint64_t bytes)
+{
+    uint64_t most = COMM_BUFFERS * c->buffer_bytes + COMM_EXTRA_BYTES;
+    if (!c->buffer_bytes)
+        return true; /* the default, which the environment may say */
+    return bytes >= c->buffer_bytes && owner_held(p, c->owner) + bytes <= most;
+}
+
+/* Whether HCCL held memory before attach: for communicators that nobody saw. */
+static bool has_unseen_comms(const struct process *p)
+{
+    for (uint32_t i = 0; i < p->device_count; i++)
+        for (uint32_t k = 0; k < p->devices[i].module_count; k++)
+            if (p->devices[i].modules[k].module == OWNER_MODULE_HCCL &&
+                p->devices[i].modules[k].before_bytes)
+                return true;
+    return false;
+}
+
+/*
+ * The communicator that HCCL allocates for outside its making, when it is used first: the only one
+ * of the process, or the only one whose buffers have that size and are missing. OWNER_ID_UNKNOWN:
+ * it could be several.
+ */
+static uint32_t comm_by_size(const struct process *p, uint64_t bytes)
+{
+    const struct named *n = p->named;
+    uint32_t only = OWNER_ID_UNKNOWN, fits = OWNER_ID_UNKNOWN;
+    bool several = false, several_fit = false;
+    if (!n || !n->comm_count || has_unseen_comms(p))
+        return OWNER_ID_UNKNOWN;
+    for (uint32_t i = 0; i < n->comm_count; i++) {
+        const struct ledger_comm *c = &n->comms[i];
+        if (!c->handle)
+            continue; /* being made: its thread says what is its */
+        several |= only && only != c->owner;
+        only = c->owner;
+        if (!comm_wants(p, c, bytes))
+            continue;
+        several_fit |= fits && fits != c->owner;
+        fits = c->owner;
+    }
+    if (!several)
+        return only;
+    return several_fit ? OWNER_ID_UNKNOWN : fits;
+}
+
+void named_call(const struct ledger *l, const struct process *p, const struct nm_event *event,
+                struct owner_verdict *v)
+{
+    uint32_t owner = said_owner(l, p, event);
+    if (owner != OWNER_ID_UNKNOWN && v->segment == OWNER_SEGMENT_NONE) {
+        /* a segment is the pool's, whatever block it is taken for */
+        *v = (struct owner_verdict){.id = owner};
+        return;
+    }
+    if (v->id != OWNER_ID_HCCL)
+        return;
+    const struct scope *other = scope_of(p, event->tid, false);
+    if (other && other->type == NM_SCOPE_COMM) {
+        *v = (struct owner_verdict){.id = other->owner};
+        return;
+    }
+    owner =
+        comm_by_size(p, event->call.requested ? event->call.requested : event->call.physical_bytes);
+    if (owner != OWNER_ID_UNKNOWN)
+        *v = (struct owner_verdict){.id = owner, .inferred = true};
+}
+
+uint32_t named_block(const struct ledger *l, const struct process *p, const struct nm_event *event,
+                     uint32_t by_phase)
+{
+    uint32_t owner = said_owner(l, p, event);
+    const struct scope *other;
+    if (owner != OWNER_ID_UNKNOWN)
+        return owner;
     if (by_phase)
         return by_phase;
     other = scope_of(p, event->tid, false);

@@ -143,8 +143,9 @@ int ledger_seen_block(struct ledger *l, uint32_t tgid, const struct ledger_seen_
             entry_at(p, number)->time_ns = p->seen->begin_ns;
             return 0;
         }
-        if (!is_read) { /* an event's entry gets a better owner, and stays the event's */
-            if (!b->owner)
+        if (!is_read) { /* an event's entry without a better owner gets this one, and stays the
+                           event's */
+            if (!b->owner || entry_owner(p, e) != OWNER_ID_PTA_BLOCK)
                 return 0;
             spec.flags = e->flags;
             spec.time_ns = e->time_ns;

@@ -113,7 +113,8 @@ static uint64_t small_read(const struct pool *pool, uint64_t left)
 
 /*
  * Small blocks by phase, those without one last: the sums are read at another moment than the
- * pool's total, which is what they are held within.
+ * pool's total, which is what they are held within. A phase all of whose blocks are freed keeps its
+ * row, as one of larger blocks does.
  */
 static uint32_t small_collect(const struct ledger *l, const struct process *p,
                               const struct pool *pool, enum ledger_when when,
@@ -123,22 +124,24 @@ static uint32_t small_collect(const struct ledger *l, const struct process *p,
     int64_t left = figures->small_bytes;
     uint32_t count = 0;
     for (int with_phase = 1; with_phase >= 0; with_phase--)
-        for (uint32_t n = 0; (n = map_next(&pool->small, n)) && left > 0;) {
+        for (uint32_t n = 0; (n = map_next(&pool->small, n));) {
             const struct small *small = map_at(&pool->small, n);
             bool changed = when != LEDGER_NOW && d && small->epoch == d->epoch;
             int64_t bytes = changed ? small->then_bytes : small->net_bytes;
-            if ((small->phase != 0) != (with_phase == 1) || bytes <= 0)
-                continue;
+            uint32_t owner = owner_of_phase_known(l, small->phase);
             if (bytes > left)
                 bytes = left;
+            if (bytes < 0)
+                bytes = 0;
+            if ((small->phase != 0) != (with_phase == 1) || (!bytes && !owner))
+                continue;
             left -= bytes;
-            uint32_t owner = owner_of_phase_known(l, small->phase);
             totals[count++] = (struct ledger_owner_total){
                 .owner = owner ? owner : OWNER_ID_PTA_SMALL,
                 .device = figures->device,
                 .level = LEVEL_BLOCK,
                 .bytes = (uint64_t)bytes,
-                .count = small->net_count,
+                .count = bytes ? small->net_count : 0,
                 .peak_bytes = (uint64_t)bytes,
                 .inferred = small->phase & NM_PHASE_INFERRED,
             };

@@ -41,6 +41,7 @@ FILES = {
     "WorkerProc": "vllm/v1/executor/multiproc_executor.py",
     "ACLGraphWrapper": "vllm_ascend/compilation/acl_graph.py",
     "AscendSampler": "vllm_ascend/sample/sampler.py",
+    "MooncakeConnectorWorker": "vllm_ascend/distributed/mooncake_connector.py",
     "CaMemAllocator": "vllm_ascend/device_allocator/camem.py",
 }
 

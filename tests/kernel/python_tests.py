@@ -50,13 +50,13 @@ def class_named(name, **functions):
 # phase of sim/python/npusim_frames.py: its owner
 OWNERS = {
     "init": "PTA@vllm@init", "weights": "PTA@vllm@weights", "draft": "PTA@vllm@weights@draft",
-    "profile": "PTA@vllm@profile", "kv_cache": "PTA@vllm@kv_cache", "kv_transfer": "PTA@vllm@weights@kv_transfer",
+    "profile": "PTA@vllm@profile", "kv_cache": "PTA@vllm@kv_cache", "kv_transfer": "PTA@vllm@kv_transfer",
     "warmup": "PTA@vllm@warmup", "graph": "PTA@vllm@graph", "activation": "PTA@vllm@serve",
     "sampler": "PTA@vllm@serve@sampler", "multimodal": "PTA@vllm@serve@encoder", "sleep": "PTA@vllm@sleep",
     "wake": "PTA@vllm@wake_up", "eplb": "PTA@vllm@eplb", "lora": "PTA@vllm@lora",
 }
 # Before 3.11 a class is told by its file, which npusim_frames has for some classes only: no detail then.
-OWNERS_BY_FILE = dict(OWNERS, draft="PTA@vllm@weights", kv_transfer="PTA@vllm@weights")
+OWNERS_BY_FILE = dict(OWNERS, draft="PTA@vllm@weights")
 
 
 def interpreters():

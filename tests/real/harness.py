@@ -194,7 +194,7 @@ def driver_pages_bytes(scratch, tgid):
 class Daemon:
     """A private npumemd with its own directories and socket."""
 
-    def __init__(self, binaries, scratch):
+    def __init__(self, binaries, scratch, sets=()):
         self.directory = scratch.make("daemon")
         self.socket = self.directory / "run" / "control.sock"
         self.npumem = binaries / "npumem"
@@ -203,6 +203,8 @@ class Daemon:
         for option, name in (("runtime", "run"), ("state", "state"), ("config", "etc")):
             (self.directory / name).mkdir(exist_ok=True)
             argv += [f"--{option}-dir", str(self.directory / name)]
+        for setting in sets:
+            argv += ["--set", setting]
         argv += ["--svm-dir", str(scratch.make("node") / "proc" / "svm")]
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL)

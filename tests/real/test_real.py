@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The group `real`: npumem against the unmodified torch and torch_npu wheels on the simulated node.
 
-    test_real.py [--build DIR] [--bin DIR] [--self-check] [--only WORD]... [--keep]
+    test_real.py [--build DIR] [--bin DIR] [--wheels V] [--self-check] [--only WORD]... [--keep]
 
 --build  build directory of the simulated node (default: build/release)
 --bin    directory of npumemd and npumem (default: the build directory)
+--wheels version of torch_npu: 2.7.1 (default), 2.10.0.post4 (with vllm-ascend), 2.14.0
 --self-check   without a daemon: torch's counters against the simulated driver's own figures
 --only   checks whose name contains the word: pool, expandable, workspace, all, early, late, oom,
-         kill
+         kill, owners, camem
 
 Ends with one line "N passed, N failed, N skipped"; the exit code is 1 when something failed.
 """
@@ -20,6 +21,7 @@ import time
 import check_kill
 import check_moments
 import check_oom
+import check_owners
 import check_whatif
 import harness
 from harness import Checks, find_binaries, may_observe
@@ -27,6 +29,8 @@ from harness import Checks, find_binaries, may_observe
 # early and late attach of every kind of pool; "all" has the kinds together.
 PLAN = [(configuration, late) for configuration in ("pool", "expandable", "workspace")
         for late in (False, True)] + [("all", True)]
+
+WITH_VLLM = "2.10.0.post4"
 
 
 def chosen(words, name):
@@ -48,6 +52,20 @@ def run_checks(args, checks, node, binaries):
         check_whatif.run(checks, node, binaries, args.keep)
     if chosen(args.only, "kill"):
         check_kill.run(checks, node, None if args.self_check else binaries, args.keep)
+    for late in (False, True):
+        if binaries and chosen(args.only, f"owners {'late' if late else 'early'}"):
+            check_owners.run(checks, node, binaries, args.wheels, late, args.keep)
+    if binaries and chosen(args.only, "camem") and (node.site / "vllm_ascend").is_dir():
+        check_owners.run_camem(checks, node, binaries, args.keep)
+
+
+def make_node(args):
+    """The node with the wheels that were asked for; one of the versions is that of the vLLM server."""
+    if args.wheels == WITH_VLLM:
+        sys.path.insert(0, str(harness.ROOT / "sim" / "vllm"))
+        import serve
+        return serve.make_node(args.build, args.layout)
+    return harness.real_node.Node(args.build, args.layout, args.wheels)
 
 
 def main():
@@ -55,6 +73,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=harness.ROOT / "build" / "release")
     parser.add_argument("--bin", type=pathlib.Path)
     parser.add_argument("--layout", default="8.1")
+    parser.add_argument("--wheels", default=harness.real_node.VERSION)
     parser.add_argument("--self-check", action="store_true")
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--keep", action="store_true", help="leave the scratch directories")
@@ -62,7 +81,7 @@ def main():
     checks = Checks()
     start = time.monotonic()
     try:
-        node = harness.real_node.Node(args.build, args.layout)
+        node = make_node(args)
     except harness.real_node.make_venv.WheelsError as error:
         node = None
         checks.skip("real", error)

@@ -223,8 +223,7 @@ def test_r12_kv_transfer(scratch):
     run = Run(scratch, scenario_text("r12_kv_transfer"), python=True)
     row = run.row(run.reach("loaded")["tgid"], "breakdown")
     near(owner_bytes(row, "allocated", "PTA@vllm@weights"), 49 * GIB, "weights")
-    transfer = [o for o in row["owners"] if o["level"] == "allocated" and "kv_transfer" in o["owner"]]
-    near(sum(o["bytes"] for o in transfer), 10 * GIB, "kv_transfer")
+    near(owner_bytes(row, "allocated", "PTA@vllm@kv_transfer"), 10 * GIB, "kv_transfer")
 
 
 def test_r13_budget_table(scratch):

@@ -73,13 +73,13 @@ static void test_memory_of_each_communicator(void **state)
     alloc_module(w, 7, 0x30000000, 2 * MIB, 7); /* the runtime's own, inside */
     alloc_module(w, 8, 0x40000000, 5 * MIB, 3); /* another thread */
     comm_made(w, 7, 0xabc, 1, 4, 0);
-    alloc_module(w, 7, 0x50000000, 9 * MIB, 3); /* later, for all we know of any */
+    alloc_module(w, 7, 0x50000000, 9 * MIB, 3); /* later; there is no other that it could be for */
     begin(w, 7, NM_SCOPE_COMM, "");
     alloc_module(w, 7, 0x60000000, 201 * MIB, 3);
     comm_made(w, 7, 0xdef, 0, 2, 0);
-    assert_int_equal(owner_sum(w, LEVEL_PHYSICAL, "CANN@HCCL@tp").bytes, 401 * MIB);
+    assert_int_equal(owner_sum(w, LEVEL_PHYSICAL, "CANN@HCCL@tp").bytes, 410 * MIB);
     assert_int_equal(owner_sum(w, LEVEL_PHYSICAL, "CANN@HCCL@1").bytes, 201 * MIB);
-    assert_int_equal(owner_sum(w, LEVEL_PHYSICAL, "CANN@HCCL").bytes, 14 * MIB);
+    assert_int_equal(owner_sum(w, LEVEL_PHYSICAL, "CANN@HCCL").bytes, 5 * MIB);
     assert_int_equal(owner_sum(w, LEVEL_PHYSICAL, "CANN@RUNTIME").bytes, 2 * MIB);
     struct ledger_comm *c = comms(w);
     assert_int_equal(c[0].index, 2);
@@ -88,6 +88,7 @@ static void test_memory_of_each_communicator(void **state)
     assert_int_equal(c[1].rank, 1);
     assert_int_equal(c[1].world_size, 4);
     assert_int_equal(c[2].world_size, 2);
+    do_free(w, 0x50000000);
     do_free(w, 0x10000000);
     assert_int_equal(owner_sum(w, LEVEL_PHYSICAL, "CANN@HCCL@tp").bytes, 0);
     struct nm_event gone = world_event(w, NM_EVENT_COMM_DESTROY);
@@ -105,6 +106,54 @@ static void test_a_communicator_that_failed(void **state)
     assert_int_equal(comms(w)[0].index, 0);
     alloc_module(w, 7, 0x10000000, 1 * MIB, 3); /* the scope is over */
     assert_int_equal(owner_sum(w, LEVEL_PHYSICAL, "CANN@HCCL").bytes, 1 * MIB);
+}
+
+/* A communicator with nothing allocated while it was made. */
+static void lazy_comm(struct world *w, const char *name, uint32_t buffer_mib, uint64_t handle)
+{
+    struct nm_event e = scope(w, NM_EVENT_SCOPE_BEGIN, NM_SCOPE_COMM, name);
+    e.scope.value = buffer_mib;
+    e.tid = 7;
+    assert_int_equal(send(w, &e), 0);
+    comm_made(w, 7, handle, 0, 2, 0);
+}
+
+static uint64_t held_by(const struct world *w, const char *owner)
+{
+    return owner_sum(w, LEVEL_PHYSICAL, owner).bytes / MIB;
+}
+
+/* What is allocated at the first use, on any thread: by size, and only where one alone can be. */
+static void test_buffers_taken_at_first_use(void **state)
+{
+    struct world *w = *state;
+    lazy_comm(w, "tp", 200, 0xa);
+    lazy_comm(w, "dp", 50, 0xb);
+    lazy_comm(w, "mc2", 1000, 0xc);
+    alloc_module(w, 9, 0x10000000, 401 * MIB, 3); /* both ways in one piece */
+    alloc_module(w, 9, 0x30000000, 50 * MIB, 3);  /* one way each */
+    alloc_module(w, 9, 0x40000000, 50 * MIB, 3);
+    assert_int_equal(held_by(w, "CANN@HCCL@tp"), 401);
+    assert_int_equal(held_by(w, "CANN@HCCL@dp"), 100);
+    alloc_module(w, 9, 0x50000000, 401 * MIB, 3); /* whose? tp has what it needs */
+    alloc_module(w, 9, 0x70000000, 3 * MIB, 3);   /* no buffer of any */
+    assert_int_equal(held_by(w, "CANN@HCCL"), 404);
+    lazy_comm(w, "ep", 1000, 0xd);
+    alloc_module(w, 9, 0x80000000, 2001 * MIB, 3); /* of mc2 or of ep */
+    assert_int_equal(held_by(w, "CANN@HCCL"), 2405);
+    assert_true(owner_sum(w, LEVEL_PHYSICAL, "CANN@HCCL@tp").inferred);
+    assert_false(owner_sum(w, LEVEL_PHYSICAL, "CANN@HCCL").inferred);
+}
+
+static void test_unseen_communicators_leave_it_open(void **state)
+{
+    struct world *w = *state;
+    alloc_module(w, 9, 0x10000000, 1 * MIB, 7);
+    ledger_driver_usage(w->ledger, TGID, 0, 3, 401 * MIB, w->now_ns); /* from before attach */
+    lazy_comm(w, "tp", 200, 0xa);
+    alloc_module(w, 9, 0x30000000, 401 * MIB, 3);
+    assert_int_equal(held_by(w, "CANN@HCCL@tp"), 0);
+    assert_int_equal(held_by(w, "CANN@HCCL"), 401);
 }
 
 static struct totals total(int64_t mib)
@@ -157,6 +206,34 @@ static void test_a_tag_names_calls_but_not_segments(void **state)
     send(w, &e);
     assert_int_equal(owner_sum(w, LEVEL_PHYSICAL, "UserDefined@x").bytes, 3 * MIB);
     assert_int_equal(owner_sum(w, LEVEL_PHYSICAL, "PTA@pool").bytes, 20 * MIB);
+}
+
+static void test_labels_of_the_user(void **state)
+{
+    struct world *w = *state;
+    do_alloc(w, 0x900000, 3 * MIB, 0);
+    assert_int_equal(ledger_label_begin(w->ledger, TGID + 1, "UserDefined@x", w->now_ns), -ESRCH);
+    assert_int_equal(ledger_label_begin(w->ledger, TGID, "UserDefined@x", w->now_ns + 15), 0);
+    do_alloc(w, 0x100000, MIB, 0); /* an event of before it */
+    do_alloc(w, 0x200000, 2 * MIB, 0);
+    block_on(w, 8, 0x1000, 1, 1, 0);
+    begin(w, 7, NM_SCOPE_TAG, "UserDefined@inner");
+    block_on(w, 7, 0x2000, 2, 3, 0);
+    end(w, 7, NM_SCOPE_TAG);
+    assert_int_equal(ledger_label_end(w->ledger, 0, "UserDefined@y"), 0);
+    assert_int_equal(ledger_label_end(w->ledger, 0, "UserDefined@x"), 1);
+    block_on(w, 8, 0x3000, 4, 7, 0);
+    assert_int_equal(owner_sum(w, LEVEL_PHYSICAL, "UserDefined@x").bytes, 2 * MIB);
+    assert_int_equal(owner_sum(w, LEVEL_BLOCK, "UserDefined@x").bytes, MIB);
+    assert_int_equal(owner_sum(w, LEVEL_BLOCK, "UserDefined@inner").bytes, 2 * MIB);
+    assert_int_equal(owner_sum(w, LEVEL_BLOCK, "PTA@block").bytes, 4 * MIB);
+    /* for every process; a process's own comes first */
+    assert_int_equal(ledger_label_begin(w->ledger, 0, "UserDefined@all", w->now_ns), 0);
+    block_on(w, 8, 0x4000, 8, 15, 0);
+    assert_int_equal(ledger_label_begin(w->ledger, TGID, "UserDefined@own", w->now_ns), 0);
+    block_on(w, 8, 0x5000, 16, 31, 0);
+    assert_int_equal(owner_sum(w, LEVEL_BLOCK, "UserDefined@all").bytes, 8 * MIB);
+    assert_int_equal(owner_sum(w, LEVEL_BLOCK, "UserDefined@own").bytes, 16 * MIB);
 }
 
 static void test_graph_capture(void **state)
@@ -235,8 +312,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_memory_of_each_communicator),
         TEST(test_a_communicator_that_failed),
+        TEST(test_buffers_taken_at_first_use),
+        TEST(test_unseen_communicators_leave_it_open),
         TEST(test_tags_nest_and_are_of_their_thread),
         TEST(test_a_tag_names_calls_but_not_segments),
+        TEST(test_labels_of_the_user),
         TEST(test_graph_capture),
         TEST(test_naming_what_is_there),
         TEST(test_hostile_names_and_floods),

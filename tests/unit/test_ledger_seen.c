@@ -151,6 +151,27 @@ static void a_cut_reading_takes_no_name_away(void **state)
     }
 }
 
+/* A tag stands for all that events name: frames, tags, capture. */
+static void what_an_event_named_keeps_its_owner(void **state)
+{
+    struct world *w = *state;
+    struct nm_event tag = world_event(w, NM_EVENT_SCOPE_BEGIN);
+    tag.scope = (struct nm_scope){.type = NM_SCOPE_TAG, .value = 5, .name = "U@tag"};
+    assert_int_equal(send(w, &tag), 0);
+    do_block(w, NM_BLOCK_MALLOC, 0x100000, 2 * MIB, T(2 * MIB, 40 * MIB, 2 * MIB));
+    tag.kind = NM_EVENT_SCOPE_END;
+    tag.seq = w->seq++;
+    assert_int_equal(send(w, &tag), 0);
+    do_block(w, NM_BLOCK_MALLOC, 0x900000, 4 * MIB, T(6 * MIB, 40 * MIB, 6 * MIB));
+    begin(w);
+    totals(w, 6 * MIB, 40 * MIB, 0);
+    assert_int_equal(see(w, 0x100000, 2 * MIB, "PTA@tensor"), 0);
+    assert_int_equal(see(w, 0x900000, 4 * MIB, "PTA@tensor"), 0);
+    ledger_seen_end(w->ledger, TGID, w->now_ns);
+    assert_int_equal(owner_sum(w, LEVEL_BLOCK, "U@tag").bytes, 2 * MIB);
+    assert_int_equal(owner_sum(w, LEVEL_BLOCK, "PTA@tensor").bytes, 4 * MIB);
+}
+
 static void nonsense_is_refused(void **state)
 {
     struct world *w = *state;
@@ -176,6 +197,7 @@ int main(void)
         TEST(what_is_freed_while_it_is_read_stays_out),
         TEST(another_reading_takes_the_place_of_the_first),
         TEST(a_cut_reading_takes_no_name_away),
+        TEST(what_an_event_named_keeps_its_owner),
         TEST(nonsense_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

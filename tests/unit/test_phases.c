@@ -121,9 +121,19 @@ static void the_innermost_detail_inside_the_class_is_added(void **state)
     /* a detail outside the class says nothing about it */
     assert_chain(t, "PTA@vllm@weights", "GPUModelRunner._execute_mm_encoder",
                  "NPUModelRunner.load_model");
-    assert_chain(t, "PTA@vllm@kv_cache@kv_transfer", "NPUWorker.initialize_from_config",
-                 "ensure_kv_transfer_initialized");
     /* the detail that the class is already */
+    assert_chain(t, "PTA@vllm@lora", "NPUWorker.add_lora", "NPUModelRunner.load_lora_model");
+}
+
+/* Its buffers are no part of the phase that they are taken in. */
+static void kv_transfer_is_its_own_owner(void **state)
+{
+    const struct phase_table *t = *state;
+
+    assert_chain(t, "PTA@vllm@kv_transfer", "NPUWorker.initialize_from_config",
+                 "ensure_kv_transfer_initialized", "MooncakeConnectorWorker.__init__");
+    assert_chain(t, "PTA@vllm@kv_transfer", "NPUWorker.load_model", "NPUModelRunner.load_model",
+                 "MooncakeConnectorWorker.register_kv_caches");
     assert_chain(t, "PTA@vllm@kv_transfer", "MooncakeConnectorWorker.register_kv_caches");
 }
 
@@ -302,6 +312,7 @@ int main(void)
         TEST(chains_of_a_running_server),
         TEST(the_outermost_of_the_strongest_tier_decides),
         TEST(the_innermost_detail_inside_the_class_is_added),
+        TEST(kv_transfer_is_its_own_owner),
         TEST(frames_without_a_name_are_never_guessed_over),
         TEST(names_are_compared_whole),
         TEST(without_qualified_names_the_file_tells_the_class),

@@ -38,6 +38,15 @@ ATB_CONTEXT_BYTES = (3 << 20) + 32
 # One communicator with vLLM's buffer size of 200 MB: one buffer each way, and 1 MiB.
 HCCL_BYTES = (2 * 200 + 1) << 20
 KV_OWNER = "PTA@vllm@kv_cache"
+WEIGHTS_OWNER = "PTA@vllm@weights"
+# What each start of a server does; what it took then has a row, also when it is freed again.
+PHASES = ("init", "weights", "profile", "kv_cache", "warmup", "serve")
+# Sleeping empties what is free in them.
+POOLS = ("PTA@pool", "PTA_WORKSPACE")
+# Blocks from this size on are listed one by one.
+LISTED_BYTES = 1 << 20
+# A byte of so many in a hundred has an owner that says whose it is.
+OWNED_PERCENT = 99
 DRIVER_ROW = re.compile(r"dev(\d+)\s+\S*HBM\s+(\S+)\s+\d+\s+(\d+)\s")
 
 # name: (options of the server, part of CI)
@@ -141,6 +150,45 @@ def check_listing(checks, name, daemon, workers, truths):
                  len({main.get(tgid, {}).get("device") for tgid in workers}), len(workers))
 
 
+def owners_of(row, level):
+    return {owner["owner"]: owner for owner in row["owners"] if owner["level"] == level}
+
+
+def check_owners(checks, name, daemon, server, truths, phases=PHASES):
+    """Each phase of the start has a row; the parameters, by the model's own word, are weights; what the
+    queue's thread takes, which no frame tells, is by its component."""
+    names, tables = server.ask_workers("names"), server.ask_workers("blocks")
+    for truth, named, table in zip(truths, names, tables):
+        label = f"{name} rank {truth['rank']}"
+        row = next(row for row in rows_of(daemon, truth["pid"]) if row["main"])
+        allocated, physical = owners_of(row, "allocated"), owners_of(row, "physical")
+        checks.equal(f"{label}: phases without a row",
+                     [word for word in phases if f"PTA@vllm@{word}" not in allocated], [])
+        checks.equal(f"{label}: PTA_WORKSPACE", physical.get("PTA_WORKSPACE", {}).get("bytes"),
+                     truth["snapshot"]["total_bytes"] - truth["stats"]["reserved"])
+        checks.equal(f"{label}: HCCL by communicator",
+                     sum(owner["bytes"] for text, owner in physical.items()
+                         if text.startswith("CANN@HCCL@")), HCCL_BYTES)
+        owned = sum(owner["bytes"] for text, owner in allocated.items()
+                    if text.startswith("PTA@vllm@") and not owner["inferred"])
+        share = 100 * owned / truth["stats"]["allocated"]
+        checks.true(f"{label}: {share:.3f} % of the allocated bytes have an owner",
+                    share >= OWNED_PERCENT)
+        listed = {block["address"]: block["owner"] for block in daemon.ask(
+            "ls", "--pid", str(truth["pid"]), "--level", "allocated", "--limit", "0")["blocks"]}
+        held = {"parameters": WEIGHTS_OWNER, "kv_caches": KV_OWNER}
+        sizes = {block[0]: block[1] for block in table}
+        for what, owner in held.items():
+            large = [address for size, address in named[what].values()
+                     if sizes.get(address, 0) >= LISTED_BYTES]
+            wrong = {listed.get(hex(address)) for address in large} - {owner}
+            checks.true(f"{label}: {len(large)} large blocks of {what} are {owner}",
+                        large and not wrong, f"{wrong or 'no such block'}")
+        parameters = sum(sizes.get(address, 0) for _, address in named["parameters"].values())
+        checks.true(f"{label}: weights hold the parameters' {parameters} bytes",
+                    allocated[WEIGHTS_OWNER]["bytes"] >= parameters)
+
+
 def check_kv_cache(checks, name, daemon, server, truths):
     """The owner's bytes are those of the blocks that hold vLLM's caches, and the figure of its log."""
     label = f"{name}: kv_cache"
@@ -208,6 +256,61 @@ def check_all(checks, name, daemon, scratch, server):
     if daemon:
         check_listing(checks, name, daemon, workers, truths)
     return truths
+
+
+def check_replicas(checks, name, daemon, server):
+    """Four workers of two titles: told apart by their engine, on the cards that they were given."""
+    rows = {row["tgid"]: row for row in daemon.ask("ps")["ranks"] if row["main"]}
+    got = {}
+    for tgid, title in server.workers().items():
+        engine = serve.title_of(serve.parent_of(tgid))
+        replica, place = int(engine.rpartition("_DP")[2]), int(title.rpartition("_TP")[2])
+        cards = next(word for word in serve.read_proc(tgid, "environ").split(b"\0")
+                     if word.startswith(b"ASCEND_RT_VISIBLE_DEVICES=")).partition(b"=")[2]
+        row = rows.get(tgid, {})
+        got[replica, place] = (row.get("replica"), row.get("rank"), row.get("world_size"),
+                               row.get("server_rank"), row.get("server_size"), row.get("device"),
+                               int(cards.split(b",")[place]))
+    wanted = {(replica, place): (replica, place, 2, 2 * replica + place, 4, 2 * replica + place,
+                                 2 * replica + place) for replica in (0, 1) for place in (0, 1)}
+    checks.equal(f"{name}: replica, rank, world, place, places, card by npumem and by the worker", got,
+                 wanted)
+
+
+def check_sleeping_owners(checks, name, daemon, server, truths):
+    """What sleep mode frees, what stays, what it takes again: by owner, against the allocator's own tags.
+    And the peak, which was before: its owners are kept as they were."""
+    tags = server.ask_workers("sleeping")
+
+    def physical(tgid, *words):
+        row = next(row for row in daemon.ask("breakdown", *words)["ranks"]
+                   if row["tgid"] == tgid and row["main"])
+        return {text: owner["bytes"] for text, owner in owners_of(row, "physical").items()
+                if owner["bytes"]}, row["physical_bytes"]
+
+    before = {truth["pid"]: physical(truth["pid"]) for truth in truths}
+    peaks = {truth["pid"]: physical(truth["pid"], "--peak") for truth in truths}
+    server.sleep()
+    asleep = {truth["pid"]: physical(truth["pid"]) for truth in truths}
+    server.wake_up()
+    again = {truth["pid"]: physical(truth["pid"]) for truth in truths}
+    for truth, held in zip(truths, tags):
+        tgid, label = truth["pid"], f"{name} rank {truth['rank']}"
+        own = {WEIGHTS_OWNER: held["weights"], KV_OWNER: held["kv_cache"]}
+        checks.equal(f"{label}: awake", {text: before[tgid][0].get(text) for text in own}, own)
+        kept = {text: size for text, size in before[tgid][0].items() if text not in (*own, *POOLS)}
+        checks.equal(f"{label}: asleep, beside the pools",
+                     {text: size for text, size in asleep[tgid][0].items() if text not in POOLS}, kept)
+        checks.true(f"{label}: asleep, the pools hold no more than before",
+                    all(asleep[tgid][0].get(text, 0) <= before[tgid][0].get(text, 0) for text in POOLS),
+                    f"{asleep[tgid][0]}")
+        checks.equal(f"{label}: awake again", {text: again[tgid][0].get(text) for text in own}, own)
+        checks.equal(f"{label}: the peak's owners add up", sum(peaks[tgid][0].values()), peaks[tgid][1])
+        now = physical(tgid, "--peak")
+        if now[1] == peaks[tgid][1]:
+            checks.equal(f"{label}: the peak's owners after sleep and wake", now, peaks[tgid])
+        else:
+            checks.true(f"{label}: a higher peak since", now[1] > peaks[tgid][1])
 
 
 def check_sleep(checks, name, daemon, scratch, server):
@@ -324,8 +427,14 @@ def run(checks, node, binaries, configuration, late, keep):
                 if daemon and not late:
                     check_kv_cache(checks, name, daemon, server, truths)
                     check_budget(checks, name, daemon, server, truths)
+                    check_owners(checks, name, daemon, server, truths,
+                                 PHASES + ("graph",) * (configuration == "graphs"))
+                if daemon and configuration == "replicas":
+                    check_replicas(checks, name, daemon, server)
                 if configuration == "sleep":
                     check_sleep(checks, name, daemon, scratch, server)
+                    if daemon and not late:
+                        check_sleeping_owners(checks, name, daemon, server, truths)
                 if daemon:
                     answer = daemon.ask("breakdown")
                     checks.equal(f"{name}: lost and complete",

@@ -67,6 +67,15 @@ class Truth:
             "kv_caches": storages(caches(runner.kv_caches)),
         })
 
+    def npusim_sleeping(self):
+        """{tag: bytes} of what sleep mode's allocator holds or, asleep, would take again."""
+        from vllm_ascend.device_allocator.camem import CaMemAllocator
+
+        sums = collections.Counter()
+        for data in CaMemAllocator.get_instance().pointer_to_data.values():
+            sums[data.tag] += data.handle[1]
+        return json.dumps(sums)
+
     def npusim_blocks(self):
         """Every block of the allocator's own table: [address, bytes, requested, state]."""
         return json.dumps([[block.get("address", 0), block["size"], block.get("requested_size", 0),
