@@ -326,6 +326,12 @@ static void set_switch(struct args *a, enum option_id id)
     case OPTION_TREE:
         a->tree = true;
         break;
+    case OPTION_BEGIN:
+        a->begin = true;
+        break;
+    case OPTION_END:
+        a->end = true;
+        break;
     case OPTION_VERBOSE:
         a->verbose = true;
         break;

@@ -106,7 +106,8 @@ static size_t collect_owners(struct json_object *document, const char *level,
 
             if (strcmp(doc_text(owner, "level", ""), level) != 0)
                 continue;
-            doc_int(owner, "bytes", &bytes);
+            if (doc_int(owner, "bytes", &bytes) && bytes == 0)
+                continue; /* a phase that holds nothing now */
             while (k < count && strcmp(names[k].name, name) != 0)
                 k++;
             if (k == count && count == capacity) {

@@ -37,6 +37,7 @@ enum option_group {
     GROUP_REQUEST = 1 << 9,
     GROUP_WINDOW = 1 << 10,
     GROUP_DIFF = 1 << 11,
+    GROUP_MARK = 1 << 12,
 };
 
 enum option_id {
@@ -89,6 +90,7 @@ struct args {
     int64_t since_ns, until_ns; /* wall clock; 0 none */
     char at[80];                /* "" now; as the daemon takes it */
     bool tree, equal;
+    bool begin, end;
     bool no_header, no_pager, quiet, verbose, strict, help, version;
 };
 

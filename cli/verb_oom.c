@@ -74,6 +74,21 @@ static void section(const struct args *args, const struct out *o, struct json_ob
     rows_print(args, o, doc_get(document, key), columns, count);
 }
 
+/* Where it was called, as a traceback has it: the innermost last. */
+static void frames(const struct out *o, struct json_object *document)
+{
+    struct json_object *list = doc_get(document, "frames");
+    size_t count = doc_count(document, "frames");
+    char clean[128];
+
+    if (count == 0)
+        return;
+    printf("\n%sCalled in%s\n", out_on(o, STYLE_BOLD), out_off(o, STYLE_BOLD));
+    for (size_t i = count; i-- > 0;)
+        printf("  %s\n", out_clean(clean, sizeof(clean),
+                                   json_object_get_string(json_object_array_get_idx(list, i))));
+}
+
 static int render_report(const struct args *args, const struct out *o, struct json_object *document)
 {
     char text[ANALYSIS_TEXT_BYTES], clean[ANALYSIS_TEXT_BYTES];
@@ -94,6 +109,7 @@ static int render_report(const struct args *args, const struct out *o, struct js
         if (doc_get(document, figure_columns[i].field))
             printf("%-28s %14s\n", figure_columns[i].header,
                    rows_format(text, sizeof(text), document, &figure_columns[i], args->units));
+    frames(o, document);
     section(args, o, document, "Holders of the card", "holders", holder_columns,
             ARRAY_SIZE(holder_columns));
     section(args, o, document, "Largest blocks", "top_blocks", block_columns,

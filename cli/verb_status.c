@@ -73,6 +73,24 @@ static void print_probe_counts(const struct out *o, struct json_object *document
            count, attached);
 }
 
+/* Somebody must end them. */
+static void print_labels(const struct out *o, struct json_object *document)
+{
+    for (size_t i = 0; i < doc_count(document, "labels"); i++) {
+        struct json_object *label = doc_item(document, "labels", i);
+        struct column columns[] = {{.field = "owner", .kind = COLUMN_TEXT},
+                                   {.field = "tgid", .kind = COLUMN_NUMBER},
+                                   {.field = "begin_ns", .kind = COLUMN_TIME}};
+        bool all = !doc_get(label, "tgid");
+        char text[3][128], clean[128];
+        for (size_t k = 0; k < 3; k++)
+            rows_format(text[k], sizeof(text[k]), label, &columns[k], 0);
+        printf("%slabel%s     %s: what %s%s allocates since %s\n", out_on(o, STYLE_BOLD),
+               out_off(o, STYLE_BOLD), out_clean(clean, sizeof(clean), text[0]),
+               all ? "every process" : "pid ", all ? "" : text[1], text[2]);
+    }
+}
+
 static int render(const struct args *args, const struct out *o, struct json_object *document)
 {
     int code;
@@ -82,6 +100,7 @@ static int render(const struct args *args, const struct out *o, struct json_obje
                           ARRAY_SIZE(target_columns));
     print_head(args, o, document);
     print_probe_counts(o, document);
+    print_labels(o, document);
     putchar('\n');
     if (doc_count(document, "targets") == 0) {
         printf("no process is observed: none that runs maps a CANN library\n");

@@ -18,6 +18,7 @@
 #include "driver_usage.h"
 #include "ledger_seen.h"
 #include "log.h"
+#include "methods.h"
 #include "procfs.h"
 #include "scan_feed.h"
 
@@ -164,13 +165,18 @@ static void on_scan_ended(void *userdata, uint32_t tgid, const struct scan_resul
                           const struct error *error)
 {
     struct manager *m = userdata;
-    uint64_t threshold = m->config.probes_block_detail == CONFIG_BLOCK_DETAIL_ALL
-                             ? 0
-                             : m->config.probes_block_threshold;
+    const struct target *t = targets_find(m->targets, tgid);
+    bool all = m->config.probes_block_detail == CONFIG_BLOCK_DETAIL_ALL;
+    struct scan_feed feed = {
+        .tgid = tgid,
+        .start_ticks = t ? t->facts.start_ticks : 0,
+        .threshold_bytes = all ? 0 : m->config.probes_block_threshold,
+        .python = m->python,
+    };
 
     if (result) {
         ring_sync(m->ring);
-        int64_t count = scan_feed(m->ledger, tgid, result, threshold, manager_boot_ns());
+        int64_t count = scan_feed(m->ledger, &feed, result, manager_boot_ns());
         log_info("process %u: read %lld blocks and %u tensors in %llu ms%s%s", tgid,
                  (long long)count, result->s.tensor_count,
                  (unsigned long long)(result->s.duration_ns / 1000000),
@@ -227,6 +233,7 @@ static void on_exited(void *userdata, struct target *t)
     ring_sync(m->ring);
     oom_log_exit(m->oom, t->tgid);
     recorder_exit(m->recorder, t->tgid);
+    method_label_forget(m, t->tgid);
     store_process_final(m->store, m->ledger, t->tgid, now, true);
     ledger_process_exit(m->ledger, t->tgid, t->facts.start_ticks, now);
     ring_forget(m->ring, t->tgid);
@@ -287,6 +294,7 @@ static void on_executed(void *userdata, uint32_t tgid)
         return;
     ring_sync(m->ring);
     recorder_exit(m->recorder, tgid);
+    method_label_forget(m, tgid);
     ledger_process_exec(m->ledger, tgid, manager_boot_ns());
     ring_forget(m->ring, tgid);
     python_forget(m->python, tgid);

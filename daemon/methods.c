@@ -255,53 +255,6 @@ int method_version(struct api_call *call, void *userdata)
     return r;
 }
 
-/* --- marks --- */
-
-#define MARK_BYTES_MAX 64
-
-static bool mark_valid(const char *name)
-{
-    size_t bytes = strlen(name);
-
-    for (size_t i = 0; i < bytes; i++)
-        if ((unsigned char)name[i] < ' ' || name[i] == 0x7f)
-            return false;
-    return bytes > 0 && bytes <= MARK_BYTES_MAX;
-}
-
-/* A mark is a moment with a name: a sample is taken at it, so that what was then can be shown. */
-int method_mark(struct api_call *call, void *userdata)
-{
-    struct manager *m = userdata;
-    const char *name = NULL;
-    struct view_context c;
-    struct json j = {};
-    int r = api_param_str(call, "name", &name);
-
-    if (r >= 0)
-        r = api_params_done(call);
-    if (r < 0)
-        return r;
-    if (!name || !mark_valid(name))
-        return api_error(call, "BadParameter", "name: 1 to 64 printable bytes", "before_wake_up");
-    if (!m->store)
-        return api_error(call, "Failed", "marks are kept in the store, and there is none",
-                         "store.enabled=yes");
-    manager_sync(m);
-    store_sample(m->store, m->ledger, manager_boot_ns());
-    struct store_event mark = {
-        .kind = STORE_EVENT_MARK, .time_ns = manager_boot_ns(), .detail = name};
-    store_event(m->store, &mark);
-    method_context_init(m, NULL, &c);
-    method_document_begin(&j);
-    json_object(&j);
-    view_header(&c, &j);
-    json_kstr(&j, "mark", name);
-    json_ku64(&j, "mark_time_ns", c.wall_ns - (c.boot_ns - mark.time_ns));
-    json_end(&j);
-    return method_document_reply(call, &j, 0);
-}
-
 /* --- attach and detach --- */
 
 static int tgid_param(struct api_call *call, uint32_t *ret)

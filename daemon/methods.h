@@ -11,4 +11,8 @@
 #include "methods.def"
 #undef METHOD
 
+struct manager;
+/* method_mark.c: a process ends, or runs another program: so does its label. */
+void method_label_forget(struct manager *m, uint32_t tgid);
+
 #endif

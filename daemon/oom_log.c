@@ -17,6 +17,7 @@
 #include "methods.h"
 #include "oom_capture.h"
 #include "oom_track.h"
+#include "python.h"
 #include "store_oom.h"
 #include "view.h"
 
@@ -115,6 +116,18 @@ static void take_settings(struct oom_log *log, struct open_failure *f, uint32_t 
     memcpy(f->environment, t->memory->environment.text, f->environment_bytes);
 }
 
+static void take_frames(struct oom_log *log, const struct nm_event *event, struct oom_snapshot *s)
+{
+    const char *names[OOM_FRAMES_MAX];
+
+    s->frame_count = 0;
+    if (!NM_KIND_HAS_PHASE(event->kind) || !log->m->python)
+        return;
+    size_t n = python_stack(log->m->python, event->tgid, event->call.stack, names, OOM_FRAMES_MAX);
+    for (; s->frame_count < n; s->frame_count++)
+        snprintf(s->frames[s->frame_count], OOM_FRAME_BYTES, "%s", names[s->frame_count]);
+}
+
 void oom_log_failure(struct oom_log *log, const struct nm_event *event)
 {
     bool is_new;
@@ -131,6 +144,7 @@ void oom_log_failure(struct oom_log *log, const struct nm_event *event)
      */
     if (s->failures <= 2 && budget_take(log)) {
         f->has_snapshot = oom_capture(log->m->ledger, event, &f->snapshot) == 0;
+        take_frames(log, event, &f->snapshot);
         take_settings(log, f, event->tgid);
     }
     f->snapshot.failures = s->failures;

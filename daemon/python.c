@@ -333,6 +333,17 @@ size_t python_stack(struct python *p, uint32_t tgid, uint32_t stack, const char 
     return n;
 }
 
+bool python_has_summed(struct python *p, uint32_t tgid, uint32_t start_ticks, uint16_t device,
+                       uint64_t address)
+{
+    struct nm_py_block_key key = {
+        .address = address, .tgid = tgid, .life = start_ticks << 6 | device};
+    uint32_t phase;
+
+    return p->blocks_fd >= 0 && bpf_map_lookup_elem(p->blocks_fd, &key, &phase) == 0 &&
+           phase != NM_PY_FOLLOWED;
+}
+
 const char *python_reason(struct python *p, uint32_t tgid)
 {
     struct python_process *pp = process_find(p, tgid);

@@ -53,6 +53,11 @@ void python_event(struct python *p, const struct nm_event *event, size_t size);
 /* The phase of an event whose frames had no names when the kernel looked (NM_PHASE_UNNAMED). */
 uint32_t python_phase(struct python *p, uint32_t tgid, uint32_t stack, uint32_t phase);
 
+/* Whether a small block is in the kernel's sum of the phase that it was allocated in. Cost: a look
+ * into a kernel map. */
+bool python_has_summed(struct python *p, uint32_t tgid, uint32_t start_ticks, uint16_t device,
+                       uint64_t address);
+
 /* Names of a stack's frames, the innermost first, at most max; borrowed until the process's record
  * goes. Returns their number, 0 unknown. */
 size_t python_stack(struct python *p, uint32_t tgid, uint32_t stack, const char **ret, size_t max);

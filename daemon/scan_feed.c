@@ -6,6 +6,7 @@
  */
 #include "scan_feed.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,7 @@
 #include "ledger_seen.h"
 #include "manager.h"
 #include "methods.h"
+#include "python.h"
 #include "scan.h"
 #include "view_scan.h"
 
@@ -30,20 +32,25 @@ static bool is_cut(const struct scan_result *r)
     return r->s.is_cut || !r->s.has_names;
 }
 
-/* Whether a live block becomes an entry of its own. A reading that was cut takes no entry away that
- * an earlier one made. */
-static bool block_stands(const struct ledger *l, uint32_t tgid, const struct scan_result *r,
-                         uint32_t i, uint64_t threshold_bytes)
+/* Whether a block is put in by itself: a large one, and one with a name that is not in the kernel's
+ * sum of a phase already. A reading that was cut takes no entry away that an earlier one made. */
+static bool is_single(const struct ledger *l, const struct scan_feed *f, const struct scan_result *r, uint32_t number)
 {
-    const struct npualloc_block *b = &r->blocks[i];
+    const struct npualloc_block *b = &r->blocks[number];
 
-    return b->state == NPUALLOC_LIVE &&
-           (b->bytes >= threshold_bytes || r->block_tensors[i] != SCAN_NONE ||
-            (is_cut(r) && ledger_seen_has(l, tgid, b->address, b->device)));
+    if (b->state != NPUALLOC_LIVE)
+        return false;
+    if (b->bytes >= f->threshold_bytes)
+        return true;
+    if (is_cut(r) && ledger_seen_has(l, f->tgid, b->address, b->device))
+        return true;
+    return r->block_tensors[number] != SCAN_NONE &&
+           !(f->python &&
+             python_has_summed(f->python, f->tgid, f->start_ticks, b->device, b->address));
 }
 
-static void pools_feed(struct ledger *l, uint32_t tgid, const struct scan_result *r,
-                       uint64_t threshold_bytes, uint64_t now_ns)
+static void pools_feed(struct ledger *l, const struct scan_feed *f, const struct scan_result *r,
+                       const bool *single, uint64_t now_ns)
 {
     for (uint32_t i = 0; i < r->s.device_count; i++) {
         const struct npualloc_device *d = &r->devices[i];
@@ -55,24 +62,30 @@ static void pools_feed(struct ledger *l, uint32_t tgid, const struct scan_result
         };
         for (uint32_t b = 0; b < r->s.block_count; b++)
             if (r->blocks[b].device == d->device && r->blocks[b].state == NPUALLOC_LIVE &&
-                !block_stands(l, tgid, r, b, threshold_bytes))
+                !single[b])
                 totals.small_bytes += r->blocks[b].bytes;
-        ledger_seen_pool(l, tgid, d->device, &totals, now_ns);
+        ledger_seen_pool(l, f->tgid, d->device, &totals, now_ns);
     }
 }
 
-int64_t scan_feed(struct ledger *l, uint32_t tgid, const struct scan_result *r,
-                  uint64_t threshold_bytes, uint64_t now_ns)
+int64_t scan_feed(struct ledger *l, const struct scan_feed *f, const struct scan_result *r,
+                  uint64_t now_ns)
 {
+    _cleanup_free_ bool *single = NULL;
     int64_t count = 0;
 
     if (!r->s.has_blocks)
         return 0;
-    pools_feed(l, tgid, r, threshold_bytes, now_ns);
+    single = calloc((size_t)r->s.block_count + 1, sizeof(*single));
+    if (!single)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < r->s.block_count; i++)
+        single[i] = is_single(l, f, r, i);
+    pools_feed(l, f, r, single, now_ns);
     for (uint32_t i = 0; i < r->s.block_count; i++) {
         const struct npualloc_block *b = &r->blocks[i];
         uint32_t tensor = r->block_tensors[i];
-        if (!block_stands(l, tgid, r, i, threshold_bytes))
+        if (!single[i])
             continue;
         struct ledger_seen_block seen = {
             .address = b->address,
@@ -83,9 +96,9 @@ int64_t scan_feed(struct ledger *l, uint32_t tgid, const struct scan_result *r,
             .is_cut = is_cut(r),
             .owner = tensor == SCAN_NONE ? NULL : r->owners[r->tensors[tensor].owner],
         };
-        count += ledger_seen_block(l, tgid, &seen) == 0;
+        count += ledger_seen_block(l, f->tgid, &seen) == 0;
     }
-    ledger_seen_end(l, tgid, now_ns);
+    ledger_seen_end(l, f->tgid, now_ns);
     return count;
 }
 

@@ -102,6 +102,7 @@ struct ledger_owner_total {
     enum ledger_level level;
     uint64_t bytes, count, peak_bytes;
     uint64_t read_bytes; /* of bytes: found by reading (ledger_seen.h); LEDGER_READ_UNKNOWN */
+    bool is_phase;       /* made by frames; told only of rows without bytes */
     bool inferred;
 };
 #define LEDGER_READ_UNKNOWN UINT64_MAX /* a sample of before this was kept */
@@ -136,6 +137,7 @@ struct ledger_device_use {
     uint64_t before_attach_bytes;
     uint64_t
         driver_bytes; /* newest figure of the driver for (process, device); UINT64_MAX unknown */
+    uint64_t driver_side_bytes; /* what it had more than physical_bytes when it was read */
     uint64_t peak_bytes;
     uint64_t peak_ns;
     uint64_t peak_before_attach_bytes; /* of peak_bytes */
@@ -278,6 +280,8 @@ struct ledger_phase_use {
     uint64_t peak_physical_bytes;
     struct ledger_mem_info first, last; /* questions asked in it */
 };
+/* Owner of a phase, "" none. */
+void ledger_phase_name(const struct ledger *l, uint32_t phase, char ret[PHASE_OWNER_MAX]);
 /* Whether a class is the one with this word of the ledger's phase table ("kv_cache"). */
 bool ledger_phase_is(const struct ledger *l, uint32_t class_id, const char *word);
 int ledger_each_phase(const struct ledger *l, uint32_t tgid,
@@ -285,13 +289,16 @@ int ledger_each_phase(const struct ledger *l, uint32_t tgid,
 
 /*
  * What a process (tgid 0: every one, also those to come) allocates from time_ns on has that owner,
- * whatever else is known, but for the segments of torch_npu's pools and blocks that the kernel sums.
- * A process has one label, the newest; a thread's own tag outranks it. Errors: -ESRCH no such
+ * whatever else is known, but for the segments of torch_npu's pools and blocks that the kernel
+ * sums. A process has one label, the newest; a thread's own tag outranks it. Errors: -ESRCH no such
  * process, -ENOSPC too many owners, -ENOMEM.
  */
 int ledger_label_begin(struct ledger *l, uint32_t tgid, const char *owner, uint64_t time_ns);
-/* Ends the labels of that owner, of one process or (0) of all. Returns how many there were. */
-int ledger_label_end(struct ledger *l, uint32_t tgid, const char *owner);
+/* Ends the label of that owner, of one process or (0) that of every one. Returns whether there was.
+ */
+bool ledger_label_end(struct ledger *l, uint32_t tgid, const char *owner);
+/* Owner of a process's own label, NULL none. Borrowed. */
+const char *ledger_label_of(const struct ledger *l, uint32_t tgid);
 /* Labels that hold, tgid 0 for every process. */
 int ledger_each_label(const struct ledger *l,
                       int (*fn)(void *, uint32_t tgid, uint32_t owner, uint64_t begin_ns),

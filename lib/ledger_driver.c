@@ -76,6 +76,8 @@ static void device_sum(const struct process *p, struct device_use *d, uint64_t n
                 (d->use.driver_bytes == UINT64_MAX ? 0 : d->use.driver_bytes) + m->driver_bytes;
     }
     device_refresh(p, d, now_ns);
+    d->use.driver_side_bytes =
+        d->use.driver_bytes == UINT64_MAX ? 0 : minus(d->use.driver_bytes, d->use.physical_bytes);
 }
 
 int ledger_driver_usage(struct ledger *l, uint32_t tgid, uint16_t device, uint8_t module,

@@ -21,21 +21,20 @@ int ledger_label_begin(struct ledger *l, uint32_t tgid, const char *owner, uint6
     return 0;
 }
 
-static int label_end(const struct ledger *l, struct label *label, const char *owner)
+bool ledger_label_end(struct ledger *l, uint32_t tgid, const char *owner)
 {
-    if (!label->owner || strcmp(ledger_owner_name(l, label->owner), owner) != 0)
-        return 0;
+    struct process *p = tgid ? process_find(l, tgid) : NULL;
+    struct label *label = p ? &p->label : &l->label;
+    if ((tgid && !p) || !label->owner || strcmp(ledger_owner_name(l, label->owner), owner) != 0)
+        return false;
     *label = (struct label){};
-    return 1;
+    return true;
 }
 
-int ledger_label_end(struct ledger *l, uint32_t tgid, const char *owner)
+const char *ledger_label_of(const struct ledger *l, uint32_t tgid)
 {
-    int ended = tgid ? 0 : label_end(l, &l->label, owner);
-    for (uint32_t i = 0; i < l->process_count; i++)
-        if (!tgid || l->processes[i]->pub.facts.tgid == tgid)
-            ended += label_end(l, &l->processes[i]->label, owner);
-    return ended;
+    const struct process *p = process_find(l, tgid);
+    return p && p->label.owner ? ledger_owner_name(l, p->label.owner) : NULL;
 }
 
 int ledger_each_label(const struct ledger *l,

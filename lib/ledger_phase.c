@@ -29,6 +29,13 @@ uint32_t owner_of_phase(struct ledger *l, uint32_t phase)
     return *known;
 }
 
+void ledger_phase_name(const struct ledger *l, uint32_t phase, char ret[PHASE_OWNER_MAX])
+{
+    ret[0] = '\0';
+    if (l->config.phases)
+        phase_owner(l->config.phases, phase, ret);
+}
+
 uint32_t owner_of_phase_known(const struct ledger *l, uint32_t phase)
 {
     uint32_t class_id = NM_PHASE_CLASS(phase), detail = NM_PHASE_DETAIL(phase);

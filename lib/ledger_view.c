@@ -143,6 +143,7 @@ static uint32_t small_collect(const struct ledger *l, const struct process *p,
                 .bytes = (uint64_t)bytes,
                 .count = bytes ? small->net_count : 0,
                 .peak_bytes = (uint64_t)bytes,
+                .is_phase = !bytes,
                 .inferred = small->phase & NM_PHASE_INFERRED,
             };
         }
@@ -193,6 +194,8 @@ static uint32_t owners_collect(const struct ledger *l, const struct process *p,
             .peak_bytes = row->peak_bytes,
             .read_bytes = now ? row->read_bytes : row->then_read,
             .inferred = row->inferred,
+            .is_phase = !row->count && row->key_b == LEVEL_BLOCK &&
+                        owner_is_phase(l, (uint32_t)(row->key >> 32), NULL),
         };
     }
     for (uint32_t i = 0; i < p->device_count; i++) {

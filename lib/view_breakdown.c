@@ -62,7 +62,9 @@ static int on_owner(void *userdata, const struct ledger_owner_total *t)
 {
     struct owners *o = userdata;
 
-    if (!view_row_has(o->row, t->level, t->device) || (t->bytes == 0 && t->count == 0))
+    /* a phase that came and went keeps its row: that it was there, and its peak */
+    if (!view_row_has(o->row, t->level, t->device) ||
+        (t->bytes == 0 && t->count == 0 && !t->is_phase))
         return 0;
     if (t->level == LEVEL_PHYSICAL)
         o->physical_bytes += t->bytes;

@@ -109,6 +109,35 @@ static void write_events(const struct ledger *l, const struct view_context *c,
     json_end(j);
 }
 
+struct labels {
+    const struct ledger *ledger;
+    const struct view_context *context;
+    struct json *json;
+};
+
+static int write_label(void *userdata, uint32_t tgid, uint32_t owner, uint64_t begin_ns)
+{
+    struct labels *s = userdata;
+    struct json *j = s->json;
+
+    json_object(j);
+    json_kstr(j, "owner", ledger_owner_name(s->ledger, owner));
+    view_int_or_null(j, "tgid", tgid != 0, tgid);
+    json_ku64(j, "begin_ns", view_wall_ns(s->context, begin_ns));
+    json_end(j);
+    return 0;
+}
+
+/* What the user calls what is allocated now (mark --begin); tgid null: of every process. */
+static void write_labels(const struct ledger *l, const struct view_context *c, struct json *j)
+{
+    struct labels s = {.ledger = l, .context = c, .json = j};
+
+    json_karray(j, "labels");
+    ledger_each_label(l, write_label, &s);
+    json_end(j);
+}
+
 int view_status(const struct ledger *l, const struct view_context *c,
                 const struct view_status_input *in, struct json *j)
 {
@@ -136,6 +165,7 @@ int view_status(const struct ledger *l, const struct view_context *c,
     json_end(j);
     write_targets(l, c, in, j);
     write_drift(l, c, in, j);
+    write_labels(l, c, j);
     write_events(l, c, in, j);
     json_kobject(j, "store");
     known_or_null(j, "bytes", in->store_bytes);

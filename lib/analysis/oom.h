@@ -30,6 +30,8 @@ const char *oom_verdict_name(enum oom_verdict verdict);
 #define OOM_HOLDERS_MAX 32
 #define OOM_BLOCKS_MAX 20 /* of the largest, and of the newest */
 #define OOM_OWNERS_MAX 24
+#define OOM_FRAMES_MAX 32
+#define OOM_FRAME_BYTES 80
 
 struct oom_holder {
     uint32_t tgid; /* 0: processes that were not seen one by one */
@@ -67,6 +69,8 @@ struct oom_snapshot {
     uint64_t largest_hole_bytes, holes; /* of the pool that the request is for */
     char phase[32];                     /* kv_cache, weights, ...; empty not known */
     bool is_phase_inferred;
+    char frames[OOM_FRAMES_MAX][OOM_FRAME_BYTES]; /* of the failed call, the innermost first */
+    size_t frame_count;
 
     /* Others of the card; holders_known: the list is all of them. */
     struct oom_holder holders[OOM_HOLDERS_MAX];

@@ -194,8 +194,7 @@ static int on_use(void *userdata, const struct ledger_device_use *d)
     if (d->device != u->device)
         return 0;
     u->physical_bytes = d->physical_bytes;
-    if (d->driver_bytes != UINT64_MAX && d->driver_bytes > d->physical_bytes)
-        u->driver_side_bytes = d->driver_bytes - d->physical_bytes;
+    u->driver_side_bytes = d->driver_side_bytes; /* the figure itself may be of long ago */
     return 0;
 }
 
@@ -311,12 +310,19 @@ void oom_capture_card(const struct ledger *l, uint64_t other_bytes, uint64_t res
         phase_from_sizes(s);
 }
 
-/* The part of an owner that names what the process was doing: PTA@vllm@PHASE. */
-static void phase_from_owner(struct oom_snapshot *s)
+/* The part of an owner that names what the process was doing, PTA@vllm@PHASE: that of the failed
+ * call's frames, else of the newest block. */
+static void phase_from_owner(const struct ledger *l, const struct nm_event *event,
+                             struct oom_snapshot *s)
 {
     static const char prefix[] = "PTA@vllm@";
     const char *owner = s->recent_count ? s->recent[0].owner : "";
+    char of_call[PHASE_OWNER_MAX] = "";
 
+    if (NM_KIND_HAS_PHASE(event->kind))
+        ledger_phase_name(l, event->call.phase, of_call);
+    if (of_call[0])
+        owner = of_call;
     if (strncmp(owner, prefix, sizeof(prefix) - 1) == 0)
         snprintf(s->phase, sizeof(s->phase), "%.31s", owner + sizeof(prefix) - 1);
 }
@@ -355,6 +361,6 @@ int oom_capture(const struct ledger *l, const struct nm_event *event, struct oom
     if (r < 0)
         return r;
     ledger_each_process(l, on_process, &c);
-    phase_from_owner(ret);
+    phase_from_owner(l, event, ret);
     return 0;
 }

@@ -115,6 +115,8 @@ void oom_write(const struct oom_snapshot *s, const struct oom_result *r, struct 
     write_blocks("top_blocks", s->top, s->top_count, j);
     write_blocks("recent", s->recent, s->recent_count, j);
     json_karray(j, "frames");
+    for (size_t i = 0; i < s->frame_count; i++)
+        json_str(j, s->frames[i]);
     json_end(j);
     advice_write(&r->advice, j);
 }

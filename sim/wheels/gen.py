@@ -40,7 +40,7 @@ HOMES = [(r"nccl", "libnccl"), (r"cusparseLt", "libcusparseLt"), (r"cuFile", "li
          (r"_Z\w*3atb", "libatb"), (r"acltdt", "libacl_tdt_channel"),
          (r"_ZN?K?2ge", "libge_runner"), (r"acl", "libacl_op_compiler")]
 # Looked up lazily in libacl_op_compiler.so.
-OP_COMPILER = re.compile(r"acl(op[A-Z]\w+|[SG]etCompileopt\w*|GenGraphAndDumpForOp|"
+OP_COMPILER = re.compile(r"acl(op[A-Z]\w+|[SG]etCompileopt\w*|GenGraphAndDumpForOp|rt[SG]etSysParamOpt|"
                          r"(Create|Destroy)GraphDumpOpt)$")
 # Constructors of opaque handles: the caller takes NULL for a failure.
 CREATES = re.compile(r"acl(op|tdt)?Create")
@@ -202,6 +202,18 @@ def build(library, out, cc, link, constants, workspaces):
     subprocess.run(argv, check=True)
 
 
+def build_preload(torch_npu, out):
+    """Path of what has to be preloaded, see allocator_keys.cpp; None: nothing."""
+    if not any("AcceleratorAllocatorConfig14getMutableKeys" in s.name and not s.defined
+               for s in torch_npu.symbols):
+        return None
+    path = out / "preload" / "allocator_keys.so"
+    path.parent.mkdir()
+    subprocess.run([os.environ.get("CXX", "c++"), "-std=c++17", "-shared", "-fPIC", "-O1", "-o", path,
+                    HERE / "allocator_keys.cpp"], check=True)
+    return str(path)
+
+
 def generate(site, sim_lib, out, cc="cc"):
     """Makes out/lib; returns the report. Does nothing when the inputs are those of last time."""
     elfs = read_wheels(site)
@@ -211,7 +223,7 @@ def generate(site, sim_lib, out, cc="cc"):
     if "libascendcl.so" not in sim:
         raise SystemExit(f"gen.py: {sim_lib} has no libascendcl.so: build the simulated node first")
     inputs = [str(sorted((k, sorted(v)) for k, v in sim.items())), str(site)]
-    inputs += [p.read_text() for p in sorted(HERE.glob("*")) if p.suffix in (".py", ".def", ".inc")]
+    inputs += [p.read_text() for p in sorted(HERE.glob("*")) if p.suffix in (".py", ".def", ".inc", ".cpp")]
     stamp = hashlib.sha256("\0".join(inputs).encode()).hexdigest()
     report_path = out / "report.json"
     if report_path.exists():
@@ -243,6 +255,7 @@ def generate(site, sim_lib, out, cc="cc"):
         for done in [pool.submit(build, library, out, cc, link, constants, workspaces)
                      for library in made.values()]:
             done.result()
+    preload = build_preload(torch_npu, out)
     imported = {s.name for e in elfs for s in e.symbols if not s.defined}
     report = {"stamp": stamp,
               "made": {n: len(made[n].names()) for n in sorted(made)},
@@ -250,7 +263,7 @@ def generate(site, sim_lib, out, cc="cc"):
                                       for n in lib.names() if re.match(r"acl|Hccl|_ZN3atb", n)),
               "lazy_absent": sorted(n for n in lazy if re.match(r"acl(rt|mdl|sys)[A-Z]", n) and
                                     n not in in_sim and n not in imported),
-              "torch_npu": torch_npu.path}
+              "torch_npu": torch_npu.path, "preload": preload}
     report_path.write_text(json.dumps(report, indent=1) + "\n")
     return report
 

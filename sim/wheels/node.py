@@ -33,6 +33,7 @@ class Node:
         self.site = next(self.python.parent.parent.glob("lib/python3.*/site-packages"))
         self.out = build / "sim" / (f"wheels-{version}" + ("" if layout == "8.1" else f"-{layout}"))
         self.report = gen.generate(self.site, self.sim_lib, self.out, os.environ.get("CC", "cc"))
+        self.settings = {}  # of every program, beside what environment() says
         self.home = self.out / "home"
         for part in ("runtime", "compiler", "opp"):
             (self.home / part).mkdir(parents=True, exist_ok=True)
@@ -53,7 +54,9 @@ class Node:
             "PYTHONUNBUFFERED": "1",
             "NPUSIM_DIR": str(state),
         }
-        return keep | {k: str(v) for k, v in more.items()}
+        if self.report["preload"]:
+            keep["LD_PRELOAD"] = self.report["preload"]
+        return keep | {k: str(v) for k, v in (self.settings | more).items()}
 
 
 def main():

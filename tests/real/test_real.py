@@ -56,7 +56,8 @@ def run_checks(args, checks, node, binaries):
         if binaries and chosen(args.only, f"owners {'late' if late else 'early'}"):
             check_owners.run(checks, node, binaries, args.wheels, late, args.keep)
     if binaries and chosen(args.only, "camem") and (node.site / "vllm_ascend").is_dir():
-        check_owners.run_camem(checks, node, binaries, args.keep)
+        for cycles in (2, 1):
+            check_owners.run_camem(checks, node, binaries, cycles, args.keep)
 
 
 def make_node(args):
@@ -64,7 +65,9 @@ def make_node(args):
     if args.wheels == WITH_VLLM:
         sys.path.insert(0, str(harness.ROOT / "sim" / "vllm"))
         import serve
-        return serve.make_node(args.build, args.layout)
+        node = serve.make_node(args.build, args.layout)
+        node.settings["PYTHONPATH"] = serve.HERE / "site"  # acl, which sleep mode imports
+        return node
     return harness.real_node.Node(args.build, args.layout, args.wheels)
 
 

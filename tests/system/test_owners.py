@@ -474,6 +474,62 @@ def test_tags_from_c(scratch):
           f"tagged bytes ({owners})")
 
 
+def test_labels(scratch):
+    """npumem mark --begin and --end: what is allocated in between has that owner, small blocks too, over
+    frames and all; the time has its mark as well."""
+    daemon = scratch.daemon()
+    agent, other = torch_agent(scratch, daemon), torch_agent(scratch, daemon)
+    agent("before = alloc(2 << 20)")
+    daemon.status()
+    out = daemon.cli("mark", "warm up", "--begin", "--pid", str(agent.pid)).stdout
+    check("UserDefined@warm up" in out, "npumem mark --begin", out)
+    agent("held = [alloc(5 << 20), alloc(4096), alloc(700)]\ngone = alloc(9 << 20)\nrelease(gone)")
+    other("held = alloc(3 << 20)")
+    equal([(x["owner"], x["tgid"]) for x in daemon.status()["labels"]], [("UserDefined@warm up", agent.pid)], "labels")
+    check("label" in daemon.cli("status").stdout, "status does not show the label")
+    daemon.cli("mark", "warm up", "--end", "--pid", str(other.pid), expect=4)
+    daemon.cli("mark", "warm up", "--end")
+    agent("after = [alloc(6 << 20), alloc(4096)]")
+    held = agent("out = size(*held)")
+    equal(owners_of(daemon, agent.pid).get("UserDefined@warm up"), held, "labelled bytes")
+    check("UserDefined@warm up" not in owners_of(daemon, other.pid), "another process has the label")
+    equal(daemon.status()["labels"], [], "labels after the end")
+    agent("release(held.pop())")
+    equal(owners_of(daemon, agent.pid)["UserDefined@warm up"], agent("out = size(*held)"), "labelled bytes after a free")
+    # for every process, with an owner in full
+    daemon.cli("mark", "UserDefined@test@all", "--begin")
+    agent("late = alloc(5 << 20)")
+    other("late = alloc(5 << 20)")
+    for a in (agent, other):
+        equal(owners_of(daemon, a.pid).get("UserDefined@test@all"), a("out = size(late)"), "of every process")
+    daemon.cli("mark", "UserDefined@test@all", "--end")
+    daemon.cli("breakdown", "--at", "mark:warm up")
+    for arguments, code in ((["x", "--end"], 4), (["x", "--begin", "--pid", "1"], 4), (["x", "--pid", str(agent.pid)], 2),
+                            (["x", "--begin", "--end"], 2), (["y" * 40, "--begin"], 2)):
+        daemon.cli("mark", *arguments, expect=code)
+
+
+LAZY = """
+devices 1 64GiB
+rank 0 device=0
+  hccl tp rank=0 ranks=1 buffer=50MiB name=tp
+  hccl dp rank=0 ranks=1 buffer=20MiB name=dp
+  hccl_destroy tp
+  malloc later 41MiB api=cfg module=3
+  malloc other 500MiB api=cfg module=3
+  checkpoint up
+end
+"""
+
+
+def test_buffers_at_first_use(scratch):
+    """What HCCL takes outside a communicator's making: whose it is where one alone can be, marked as inferred."""
+    run = Run(scratch, LAZY)
+    row = run.row(run.reach("up")["tgid"], "breakdown")
+    owners = {o["owner"]: (o["bytes"] // MIB, o["inferred"]) for o in row["owners"] if o["level"] == "physical"}
+    equal(owners.get("CANN@HCCL@dp"), (41 + 41 + 500, True), f"dp ({owners})")
+
+
 # --- moments ---
 
 MOMENTS = """

@@ -220,8 +220,11 @@ static void test_labels_of_the_user(void **state)
     begin(w, 7, NM_SCOPE_TAG, "UserDefined@inner");
     block_on(w, 7, 0x2000, 2, 3, 0);
     end(w, 7, NM_SCOPE_TAG);
-    assert_int_equal(ledger_label_end(w->ledger, 0, "UserDefined@y"), 0);
-    assert_int_equal(ledger_label_end(w->ledger, 0, "UserDefined@x"), 1);
+    assert_string_equal(ledger_label_of(w->ledger, TGID), "UserDefined@x");
+    assert_false(ledger_label_end(w->ledger, 0, "UserDefined@x"));
+    assert_false(ledger_label_end(w->ledger, TGID, "UserDefined@y"));
+    assert_true(ledger_label_end(w->ledger, TGID, "UserDefined@x"));
+    assert_null(ledger_label_of(w->ledger, TGID));
     block_on(w, 8, 0x3000, 4, 7, 0);
     assert_int_equal(owner_sum(w, LEVEL_PHYSICAL, "UserDefined@x").bytes, 2 * MIB);
     assert_int_equal(owner_sum(w, LEVEL_BLOCK, "UserDefined@x").bytes, MIB);

@@ -57,6 +57,8 @@ CONFIGURATIONS = {
     "sleep": ({"tp": 2, "sleep": True}, False),
     "oom": ({"tp": 2, "sleep": True}, False),
 }
+# Settings of the daemon beside the defaults: here every block is listed.
+SETS = {"graphs": ("probes.block_detail=all",)}
 
 
 def driver_figures(scratch, tgid):
@@ -154,10 +156,12 @@ def owners_of(row, level):
     return {owner["owner"]: owner for owner in row["owners"] if owner["level"] == level}
 
 
-def check_owners(checks, name, daemon, server, truths, phases=PHASES):
+def check_owners(checks, name, daemon, server, truths, configuration):
     """Each phase of the start has a row; the parameters, by the model's own word, are weights; what the
     queue's thread takes, which no frame tells, is by its component."""
     names, tables = server.ask_workers("names"), server.ask_workers("blocks")
+    phases = PHASES + ("graph",) * (configuration == "graphs")
+    least = 0 if configuration in SETS else LISTED_BYTES
     for truth, named, table in zip(truths, names, tables):
         label = f"{name} rank {truth['rank']}"
         row = next(row for row in rows_of(daemon, truth["pid"]) if row["main"])
@@ -179,11 +183,10 @@ def check_owners(checks, name, daemon, server, truths, phases=PHASES):
         held = {"parameters": WEIGHTS_OWNER, "kv_caches": KV_OWNER}
         sizes = {block[0]: block[1] for block in table}
         for what, owner in held.items():
-            large = [address for size, address in named[what].values()
-                     if sizes.get(address, 0) >= LISTED_BYTES]
-            wrong = {listed.get(hex(address)) for address in large} - {owner}
-            checks.true(f"{label}: {len(large)} large blocks of {what} are {owner}",
-                        large and not wrong, f"{wrong or 'no such block'}")
+            blocks = [address for size, address in named[what].values()
+                      if sizes.get(address, 0) >= max(least, 1)]
+            wrong = {listed.get(hex(address)) for address in blocks} - {owner}
+            checks.equal(f"{label}: other owners of {len(blocks)} blocks of {what}", wrong, set())
         parameters = sum(sizes.get(address, 0) for _, address in named["parameters"].values())
         checks.true(f"{label}: weights hold the parameters' {parameters} bytes",
                     allocated[WEIGHTS_OWNER]["bytes"] >= parameters)
@@ -337,10 +340,36 @@ def check_sleep(checks, name, daemon, scratch, server):
     check_all(checks, f"{name}: awake again", daemon, scratch, server)
 
 
+def check_report(checks, name, daemon, worker, hog, taken, sizes):
+    """The daemon's record of the death: request, rank, holders of the card, phase and frames."""
+    reports = [one for one in daemon.ask("oom", "list")["reports"] if one["tgid"] == worker]
+    checks.equal(f"{name}: reports of the worker", len(reports), 1)
+    if not reports:
+        return
+    report = daemon.ask("oom", "show", str(reports[0]["id"]))
+    checks.equal(f"{name}: report: rank, device, code, call",
+                 (report["rank"], report["device"], report["code"], report["api"]),
+                 (0, 0, 207001, "aclrtMallocPhysical"))
+    checks.true(f"{name}: report: request of {report['requested_bytes']} bytes is one of the allocator's",
+                report["requested_bytes"] in sizes, f"{sizes}")
+    holders = {one["tgid"]: one["bytes"] for one in report["holders"]}
+    checks.equal(f"{name}: report: holder", holders.get(hog), taken)
+    checks.true(f"{name}: report: the worker, asleep, held {holders.get(worker, 0) >> 20} MiB",
+                0 < holders.get(worker, 0) < HCCL_BYTES + max(sizes))
+    checks.equal(f"{name}: report: phase", report["phase"], "wake_up")
+    checks.equal(f"{name}: report: innermost frames",
+                 [frame.partition(" ")[0] for frame in report["frames"][:2]],
+                 ["create_and_map", "CaMemAllocator.wake_up"])
+    checks.true(f"{name}: report: {len(report['frames'])} frames to the worker's loop",
+                any("WorkerProc.worker_busy_loop" in frame for frame in report["frames"]),
+                f"{report['frames']}")
+
+
 def check_oom(checks, name, node, daemon, scratch, server):
     """Another process takes card 0 while the server sleeps: waking ends the worker there by SIGABRT,
     without a traceback, and so the server. The record of the failed call is in npumem's store."""
     worker = next(truth["pid"] for truth in server.ask_workers("truth") if truth["device"] == 0)
+    sizes = server.ask_workers("sleeping_sizes")[0]
     server.sleep()
     with harness.Program(node, scratch, "hog", [serve.HERE / "hog.py", 0]) as hog:
         harness.wait_for(lambda: hog.out.read_bytes().endswith(b"\n"), 30, "the hog", hog.alive)
@@ -358,9 +387,10 @@ def check_oom(checks, name, node, daemon, scratch, server):
         if not daemon:
             return
         rows = {row["tgid"]: row for row in daemon.ask("breakdown")["ranks"] if row["main"]}
+        taken = sum(driver_figures(scratch, hog.pid).values())
         checks.equal(f"{name}: the holder of the card",
-                     (rows[hog.pid]["device"], rows[hog.pid]["physical_bytes"]),
-                     (0, sum(driver_figures(scratch, hog.pid).values())))
+                     (rows[hog.pid]["device"], rows[hog.pid]["physical_bytes"]), (0, taken))
+        check_report(checks, name, daemon, worker, hog.pid, taken, sizes)
     checks.equal(f"{name}: exit code of npumemd", daemon.stop(), 0)
     with contextlib.closing(sqlite3.connect(daemon.store())) as store:
         failed = store.execute("SELECT result, requested_bytes > 0 FROM event WHERE tgid = ? AND "
@@ -415,7 +445,7 @@ def run(checks, node, binaries, configuration, late, keep):
         try:
             state = scratch.make("node")
             if binaries and not late:
-                daemon = Daemon(binaries, scratch)
+                daemon = Daemon(binaries, scratch, SETS.get(configuration, ()))
             with serve.Server(node, scratch.make("server"), state=state, NPUSIM_BASELINE=0,
                               **CONFIGURATIONS[configuration][0]) as server:
                 print(f"      {name}: up in {server.wait_ready():.0f} s", flush=True)
@@ -427,8 +457,7 @@ def run(checks, node, binaries, configuration, late, keep):
                 if daemon and not late:
                     check_kv_cache(checks, name, daemon, server, truths)
                     check_budget(checks, name, daemon, server, truths)
-                    check_owners(checks, name, daemon, server, truths,
-                                 PHASES + ("graph",) * (configuration == "graphs"))
+                    check_owners(checks, name, daemon, server, truths, configuration)
                 if daemon and configuration == "replicas":
                     check_replicas(checks, name, daemon, server)
                 if configuration == "sleep":

@@ -76,6 +76,13 @@ class Truth:
             sums[data.tag] += data.handle[1]
         return json.dumps(sums)
 
+    def npusim_sleeping_sizes(self):
+        """The same piece by piece."""
+        from vllm_ascend.device_allocator.camem import CaMemAllocator
+
+        return json.dumps([data.handle[1]
+                           for data in CaMemAllocator.get_instance().pointer_to_data.values()])
+
     def npusim_blocks(self):
         """Every block of the allocator's own table: [address, bytes, requested, state]."""
         return json.dumps([[block.get("address", 0), block["size"], block.get("requested_size", 0),

@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sleep mode's allocator of the real vllm-ascend: tags, sleep, wake, and death for want of memory.
 
-    camem.py FRAMES        FRAMES: the folder of npusim_frames.py
+    camem.py FRAMES [CYCLES]       FRAMES: the folder of npusim_frames.py
 
-Prints `ready`, then after each line of input the next moment: awake, asleep, awake. The figures are
-{tag: bytes} by the allocator's own table. After that it sleeps once more and wakes at the next line:
-if the card is full then, vllm-ascend ends the process by std::terminate.
+Prints `ready`, then after each line of input the next moment: awake, and asleep, CYCLES times (2). The
+figures are {tag: bytes} by the allocator's own table. It wakes at the next line: if the card is full
+when it does, vllm-ascend ends the process by std::terminate.
 """
 import json
 import pathlib
@@ -47,15 +47,12 @@ def main():
     for tag in PLAN:
         frames_call(PHASES[tag], lambda tag=tag: fill(tag))
     say("awake", allocator)
-    # as vLLM's worker does: the real allocator's frames are below it
-    frames_call(["NPUWorker.sleep"], lambda: allocator.sleep("weights"))
-    say("asleep", allocator)
-    frames_call(["NPUWorker.wake_up"], allocator.wake_up)
-    say("awake", allocator)
-    frames_call(["NPUWorker.sleep"], lambda: allocator.sleep("weights"))
-    say("asleep", allocator)
-    frames_call(["NPUWorker.wake_up"], allocator.wake_up)
-    say("awake", allocator)
+    for _ in range(int(sys.argv[2]) if len(sys.argv) > 2 else 2):
+        # as vLLM's worker does: the real allocator's frames are below it
+        frames_call(["NPUWorker.sleep"], lambda: allocator.sleep("weights"))
+        say("asleep", allocator)
+        frames_call(["NPUWorker.wake_up"], allocator.wake_up)
+        say("awake", allocator)
 
 
 if __name__ == "__main__":

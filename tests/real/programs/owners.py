@@ -45,10 +45,8 @@ def main():
     rng = random.Random(args.seed)
     held = {phase: [] for phase in ("", *npusim_frames.PHASES)}
     torch.npu.set_device(0)
-    warm = torch.empty(1024, dtype=torch.uint8, device="npu")
     print("ready", flush=True)
     sys.stdin.readline()
-    del warm
 
     def allocate(phase, count):
         if phase:
