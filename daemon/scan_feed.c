@@ -34,7 +34,8 @@ static bool is_cut(const struct scan_result *r)
 
 /* Whether a block is put in by itself: a large one, and one with a name that is not in the kernel's
  * sum of a phase already. A reading that was cut takes no entry away that an earlier one made. */
-static bool is_single(const struct ledger *l, const struct scan_feed *f, const struct scan_result *r, uint32_t number)
+static bool is_single(const struct ledger *l, const struct scan_feed *f,
+                      const struct scan_result *r, uint32_t number)
 {
     const struct npualloc_block *b = &r->blocks[number];
 

@@ -198,7 +198,9 @@ static int caching_malloc(struct ledger *l, struct process *p, struct pool *pool
         l->stats.duplicate_allocs++;
     }
     uint32_t by_phase = owner_of_phase(l, b->phase);
-    uint32_t owner = p->named || p->label.owner || l->label.owner ? named_block(l, p, event, by_phase) : by_phase;
+    uint32_t owner = p->named || p->label.owner || l->label.owner
+                         ? named_block(l, p, event, by_phase)
+                         : by_phase;
     struct entry_spec spec = {
         .space = SPACE_BLOCK,
         .key = b->address,

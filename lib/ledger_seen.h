@@ -31,8 +31,8 @@ int ledger_seen_begin(struct ledger *l, uint32_t tgid, uint64_t now_ns);
 int ledger_seen_pool(struct ledger *l, uint32_t tgid, uint16_t device,
                      const struct ledger_seen_totals *totals, uint64_t now_ns);
 /* Returns 0 put in or known already (its owner is taken over where the event had none:
- * frames and tags say more than the place where a tensor is kept); 1 not: it was freed or is another
- * one by now; errors as above. */
+ * frames and tags say more than the place where a tensor is kept); 1 not: it was freed or is
+ * another one by now; errors as above. */
 int ledger_seen_block(struct ledger *l, uint32_t tgid, const struct ledger_seen_block *block);
 /* Whether a block is known one by one. */
 bool ledger_seen_has(const struct ledger *l, uint32_t tgid, uint64_t address, uint16_t device);
