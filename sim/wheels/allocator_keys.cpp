@@ -33,9 +33,10 @@ __attribute__((constructor)) static void hide_preload()
 static keys_t &keys_of_libc10()
 {
     void *library = dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD);
-    void *function = library ? dlsym(library, "_ZN3c1016CachingAllocator26AcceleratorAllocatorConfig"
-                                              "14getMutableKeysB5cxx11Ev")
-                             : nullptr;
+    void *function = library
+                         ? dlsym(library, "_ZN3c1016CachingAllocator26AcceleratorAllocatorConfig"
+                                          "14getMutableKeysB5cxx11Ev")
+                         : nullptr;
 
     if (!function)
         throw std::runtime_error("allocator_keys: libc10.so does not have the keys");
