@@ -106,6 +106,7 @@ NM_INLINE int nm_call_enter(struct pt_regs *ctx, u32 row, u32 level, u32 kind, i
     u64 args[8] = {nm_arg(ctx, 0), nm_arg(ctx, 1), nm_arg(ctx, 2), nm_arg(ctx, 3), nm_arg(ctx, 4)};
     struct nm_thread *t;
     struct nm_frame *f;
+    int is_again;
 
     if (nm_is_excluded(pid_tgid >> 32))
         return 0;
@@ -119,6 +120,7 @@ NM_INLINE int nm_call_enter(struct pt_regs *ctx, u32 row, u32 level, u32 kind, i
         return 0;
     }
     f = &t->frame[level];
+    is_again = f->row && sp == f->sp;
     if (f->row) {
         if (sp < f->sp || (sp == f->sp && f->row != row))
             return 0; /* inside the recorded call: the outermost wins */
@@ -136,10 +138,11 @@ NM_INLINE int nm_call_enter(struct pt_regs *ctx, u32 row, u32 level, u32 kind, i
     f->handle = nm_source_enter(args, handle);
     f->kind = kind;
     f->begin_ns = NM_KIND_IS_FREE(kind) ? bpf_ktime_get_boot_ns() : 0;
-    /* A read of the stack is a tenth of a free's cost: a free has its caller at its return. */
+    /* A read of the stack is a tenth of a free's cost: a free has its caller at its return. At a
+     * second entry at one stack pointer the return address is already the kernel's trampoline. */
     if (NM_KIND_IS_FREE(kind))
         f->caller = 0;
-    else if (level != NM_LEVEL_HAL || !t->frame[NM_LEVEL_ACL].row)
+    else if (!is_again && (level != NM_LEVEL_HAL || !t->frame[NM_LEVEL_ACL].row))
         f->caller = nm_caller(ctx);
     if (level == NM_LEVEL_ACL) {
         t->done.row = 0;

@@ -132,6 +132,16 @@ def flags_of(row, line):
     return line["args"][2] if line["symbol"] == "halMemAlloc" else None
 
 
+def file_at(pid, address):
+    """Name of the file that a process has mapped at an address."""
+    with open(f"/proc/{pid}/maps", encoding="utf-8") as maps:
+        for line in maps:
+            begin, end = (int(word, 16) for word in line.split()[0].split("-"))
+            if begin <= address < end:
+                return line.split()[-1].rpartition("/")[2]
+    return ""
+
+
 def check_row(agent, events, rows, symbol, code, where):
     level, kind, call_flags = rows[symbol]
     agent.calls()
@@ -164,6 +174,9 @@ def check_row(agent, events, rows, symbol, code, where):
         equal((e["free_bytes"], e["total_bytes"]), (t["free"], t["total"]), f"{where}: what the driver said")
     if "rank" in t:
         equal((e["rank"], e["world_size"]), (t["rank"], t["world"]), f"{where}: rank and world size")
+    if kind != "mem_info":  # ctypes makes its calls from libffi
+        caller = file_at(agent.pid, int(e["caller"], 16))
+        check(caller.startswith("libffi"), f"{where}: the caller is in {caller!r}", e)
     if level in ("ACL", "HAL"):
         equal(e["host_memory"], bool(t.get("host")), f"{where}: host_memory")
     # what the driver was asked for, and nothing of it twice
