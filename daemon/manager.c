@@ -482,11 +482,17 @@ static void close_vanished(struct manager *m)
     free(gone);
 }
 
+static bool host_bytes(uint32_t tgid, uint64_t *ret_resident_bytes, uint64_t *ret_shared_bytes)
+{
+    return procfs_resident(tgid, ret_resident_bytes, ret_shared_bytes) == 0;
+}
+
 static int open_store(struct manager *m, struct error *reterr)
 {
     struct store_options options = {
         .max_bytes = m->config.store_max_bytes,
         .max_age_ns = m->config.store_max_age,
+        .host_fn = host_bytes,
     };
     char path[512];
     int r;

@@ -280,6 +280,23 @@ int procfs_facts(uint32_t tgid, struct procfs_memory *memory, const struct proce
     return 0;
 }
 
+int procfs_resident(uint32_t tgid, uint64_t *ret_resident_bytes, uint64_t *ret_shared_bytes)
+{
+    unsigned long long total, resident, shared;
+    _cleanup_free_ char *text = NULL;
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    ssize_t n = procfs_read(tgid, "statm", 512, &text);
+
+    if (n < 0)
+        return (int)n;
+    if (sscanf(text, "%llu %llu %llu", &total, &resident, &shared) != 3 ||
+        resident > INT64_MAX / page || shared > INT64_MAX / page)
+        return -EBADMSG;
+    *ret_resident_bytes = resident * page;
+    *ret_shared_bytes = shared * page;
+    return 0;
+}
+
 int procfs_each(int (*fn)(void *, uint32_t tgid), void *userdata)
 {
     DIR *dir = opendir("/proc");

@@ -27,6 +27,9 @@ struct store_options {
     /* Both clocks in ns; NULL: the system's. For tests. */
     void (*clock_fn)(void *userdata, uint64_t *ret_boot_ns, uint64_t *ret_wall_ns);
     void *userdata;
+    /* Resident host memory of a process, and what of it is of files and shared; false: not known.
+     * May be NULL: no samples of it. */
+    bool (*host_fn)(uint32_t tgid, uint64_t *ret_resident_bytes, uint64_t *ret_shared_bytes);
 };
 
 enum store_event_kind {

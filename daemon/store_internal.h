@@ -6,6 +6,7 @@
  *   store_open.c      opening, migrations, a corrupt or foreign file
  *   store_blocks.c    live_block: checkpoints and the last state of a process
  *   store_samples.c   samples
+ *   store_series.c    samples as series over time
  *   store_events.c    events and the queue in front of the disk
  *   store_history.c   what was at an earlier moment, back into a ledger
  *   store_retention.c size and age
@@ -60,6 +61,7 @@
     X(SAMPLE_INSERT, "INSERT INTO sample VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)")             \
     X(SAMPLE_DEVICE_INSERT, "INSERT INTO sample_device VALUES (?1,?2,?3,?4,?5,?6,?7,?8)")          \
     X(SAMPLE_POOL_INSERT, "INSERT INTO sample_pool VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9)")           \
+    X(SAMPLE_HOST_INSERT, "INSERT INTO sample_host VALUES (?1,?2,?3,?4,?5)")                       \
     X(EVENT_INSERT,                                                                                \
       "INSERT INTO event (wall_ns,boot_ns,kind,process_id,tgid,tid,api,result,address,"            \
       "requested_bytes,handle,flags,detail) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13)")  \
@@ -74,6 +76,9 @@
                       " ORDER BY wall_ns LIMIT ?2)")                                               \
     X(RETIRE_POOLS,                                                                                \
       "DELETE FROM sample_pool WHERE rowid IN (SELECT rowid FROM sample_pool WHERE wall_ns < ?1"   \
+      " ORDER BY wall_ns LIMIT ?2)")                                                               \
+    X(RETIRE_HOSTS,                                                                                \
+      "DELETE FROM sample_host WHERE rowid IN (SELECT rowid FROM sample_host WHERE wall_ns < ?1"   \
       " ORDER BY wall_ns LIMIT ?2)")                                                               \
     X(RETIRE_EVENTS,                                                                               \
       "DELETE FROM event WHERE rowid IN (SELECT rowid FROM event WHERE wall_ns < ?1"               \
@@ -96,6 +101,8 @@ struct store_process {
     uint64_t event_count;       /* of the ledger at the last checkpoint; UINT64_MAX never */
     uint64_t sample_hash;       /* of the last sample's values */
     uint64_t sample_ns;         /* boot time of the last sample */
+    uint64_t host_bytes;        /* resident at the last sample of host memory */
+    uint64_t host_ns;           /* boot time of it; 0 none */
     uint64_t checkpoint_round;  /* of its last turn */
     uint64_t checkpoint_due_ns; /* not before: a long write is not repeated at once */
 };

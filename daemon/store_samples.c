@@ -7,6 +7,9 @@
 
 #include <string.h>
 
+/* A smaller change is not written. */
+#define HOST_CHANGE_BYTES (1u << 20)
+
 struct sampling {
     struct store *store;
     const struct ledger *ledger;
@@ -112,6 +115,31 @@ static int on_pool(void *userdata, const struct ledger_pool *p)
     return row_done(c, STORE_SAMPLE_POOL_INSERT);
 }
 
+/* Host memory changes all the time: it has rows of its own, so that they do not make one of every
+ * owner. */
+static int sample_host(struct sampling *c, struct store_process *p)
+{
+    uint64_t resident, shared, now_ns = (uint64_t)c->boot_ns;
+
+    if (!c->store->options.host_fn ||
+        !c->store->options.host_fn(p->facts.tgid, &resident, &shared) || resident > INT64_MAX)
+        return 0;
+    uint64_t change =
+        resident > p->host_bytes ? resident - p->host_bytes : p->host_bytes - resident;
+    if (p->host_ns && change < HOST_CHANGE_BYTES &&
+        now_ns - p->host_ns < LIMIT_STORE_SAMPLE_FULL_NS)
+        return 0;
+    int r = store_process_row(c->store, p);
+    if (r < 0)
+        return r;
+    store_bind(c->store, STORE_SAMPLE_HOST_INSERT, 5,
+               (const int64_t[]){c->wall_ns, c->boot_ns, p->id, (int64_t)resident,
+                                 (int64_t)(shared < resident ? shared : resident)});
+    p->host_bytes = resident;
+    p->host_ns = now_ns;
+    return row_done(c, STORE_SAMPLE_HOST_INSERT);
+}
+
 /* Inside the transaction. The sample's hash becomes the process's only when it is committed. */
 static int on_process(void *userdata, const struct ledger_process *lp)
 {
@@ -122,6 +150,9 @@ static int on_process(void *userdata, const struct ledger_process *lp)
 
     if (!lp->alive || !p)
         return 0;
+    r = sample_host(c, p);
+    if (r < 0)
+        return r;
     c->hash = 14695981039346656037ull;
     ledger_each_owner(c->ledger, tgid, on_owner_hash, c);
     ledger_each_device(c->ledger, tgid, on_device_hash, c);
@@ -162,7 +193,7 @@ int store_sample(struct store *s, const struct ledger *ledger, uint64_t now_ns)
     }
     /* Not written: the next one must not take it for known. */
     for (size_t i = 0; i < s->process_count; i++)
-        s->processes[i].sample_ns = 0;
+        s->processes[i].sample_ns = s->processes[i].host_ns = 0;
     s->stats.dropped_samples++;
     return r;
 }
