@@ -24,11 +24,6 @@ static int prepare(struct store *s, const char *sql, sqlite3_stmt **ret)
     return store_errno(sqlite3_prepare_v2(s->db, sql, -1, ret, NULL));
 }
 
-static void finalizep(sqlite3_stmt **stmt)
-{
-    sqlite3_finalize(*stmt);
-}
-
 static void text_copy(char *ret, size_t size, sqlite3_stmt *stmt, int column)
 {
     const char *text = (const char *)sqlite3_column_text(stmt, column);
@@ -41,11 +36,7 @@ static int32_t number_or(sqlite3_stmt *stmt, int column, int32_t otherwise)
                                                             : sqlite3_column_int(stmt, column);
 }
 
-#define PROCESS_COLUMNS                                                                            \
-    "id,tgid,start_ticks,start_wall_ns,comm,title,container,rank,world_size,rank_source,"          \
-    "rank_inferred,replica,server_rank,server_size,parent_tgid,uid,user,pod_uid,visible_devices"
-
-static void facts_read(sqlite3_stmt *stmt, struct process_facts *f)
+void store_facts_read(sqlite3_stmt *stmt, struct process_facts *f)
 {
     const char *devices = (const char *)sqlite3_column_text(stmt, 18);
     struct title_facts title;
@@ -81,7 +72,7 @@ static void facts_read(sqlite3_stmt *stmt, struct process_facts *f)
 /* Time of the newest sample of a process up to the moment; 0 none. */
 static int sample_time(struct history *h, int64_t process_id, int64_t *ret)
 {
-    _cleanup_(finalizep) sqlite3_stmt *stmt = NULL;
+    _cleanup_(store_finalizep) sqlite3_stmt *stmt = NULL;
     int r = prepare(h->store,
                     "SELECT max(t) FROM (SELECT max(wall_ns) t FROM sample WHERE process_id=?1 AND "
                     "wall_ns<=?2 UNION ALL SELECT max(wall_ns) FROM sample_device WHERE "
@@ -101,7 +92,7 @@ static int sample_time(struct history *h, int64_t process_id, int64_t *ret)
 static int sample_rows(struct history *h, const char *sql, int64_t process_id, int64_t wall_ns,
                        uint32_t tgid, int (*fn)(struct history *, uint32_t tgid, sqlite3_stmt *))
 {
-    _cleanup_(finalizep) sqlite3_stmt *stmt = NULL;
+    _cleanup_(store_finalizep) sqlite3_stmt *stmt = NULL;
     int result, r = prepare(h->store, sql, &stmt);
 
     if (r < 0)
@@ -171,7 +162,7 @@ static int process_row(struct history *h, sqlite3_stmt *stmt)
 
     if (r < 0 || !at) /* nothing was sampled of it yet */
         return r;
-    facts_read(stmt, &facts);
+    store_facts_read(stmt, &facts);
     r = ledger_process_update(h->ledger, &facts, 0);
     if (r == 0)
         r = sample_rows(
@@ -203,13 +194,13 @@ int store_history(struct store *s, uint64_t wall_ns, struct ledger *ledger, uint
                   uint64_t *ret_newest_ns)
 {
     struct history h = {.store = s, .ledger = ledger, .wall_ns = (int64_t)wall_ns};
-    _cleanup_(finalizep) sqlite3_stmt *stmt = NULL;
+    _cleanup_(store_finalizep) sqlite3_stmt *stmt = NULL;
     int result, r;
 
     if (!s || !s->db)
         return -ENOENT;
     r = prepare(s,
-                "SELECT " PROCESS_COLUMNS " FROM process WHERE first_wall_ns<=?1 AND "
+                "SELECT " STORE_PROCESS_COLUMNS " FROM process WHERE first_wall_ns<=?1 AND "
                 "(exit_wall_ns IS NULL OR exit_wall_ns>?1) ORDER BY id LIMIT 65536",
                 &stmt);
     if (r < 0)
@@ -228,7 +219,7 @@ int store_history(struct store *s, uint64_t wall_ns, struct ledger *ledger, uint
 
 int store_mark_find(struct store *s, const char *name, uint64_t *ret_wall_ns)
 {
-    _cleanup_(finalizep) sqlite3_stmt *stmt = NULL;
+    _cleanup_(store_finalizep) sqlite3_stmt *stmt = NULL;
     int r;
 
     if (!s || !s->db)

@@ -207,4 +207,15 @@ int store_finals_flush(struct store *s);
 int store_events_flush(struct store *s);
 void store_finals_clear(struct store *s);
 
+static inline void store_finalizep(sqlite3_stmt **stmt)
+{
+    sqlite3_finalize(*stmt);
+}
+
+/* store_history.c: who a row of process is; the statement's first columns are these. */
+#define STORE_PROCESS_COLUMNS                                                                      \
+    "id,tgid,start_ticks,start_wall_ns,comm,title,container,rank,world_size,rank_source,"          \
+    "rank_inferred,replica,server_rank,server_size,parent_tgid,uid,user,pod_uid,visible_devices"
+void store_facts_read(sqlite3_stmt *stmt, struct process_facts *ret);
+
 #endif

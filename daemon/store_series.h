@@ -17,14 +17,14 @@ enum store_series_kind {
 
 struct store_point {
     enum store_series_kind kind;
-    int64_t process_id;                           /* row of process: tells lives of one pid apart */
-    int64_t owner_id;                             /* row of owner */
-    uint16_t device;                              /* the level's own numbering */
-    enum ledger_level level;                      /* of STORE_SERIES_OWNER */
-    uint64_t wall_ns, boot_ns;                    /* boot_ns: of the boot of the process */
-    uint64_t bytes, blocks;                       /* POOL: allocated bytes; DEVICE: physical */
-    uint64_t reserved_bytes, active_bytes;        /* of STORE_SERIES_POOL */
-    uint64_t shared_bytes;                        /* of STORE_SERIES_RESIDENT */
+    int64_t process_id;                    /* row of process: tells lives of one pid apart */
+    int64_t owner_id;                      /* row of owner */
+    uint16_t device;                       /* the level's own numbering */
+    enum ledger_level level;               /* of STORE_SERIES_OWNER */
+    uint64_t wall_ns, boot_ns;             /* boot_ns: of the boot of the process */
+    uint64_t bytes, blocks;                /* POOL: allocated bytes; DEVICE: physical */
+    uint64_t reserved_bytes, active_bytes; /* of STORE_SERIES_POOL */
+    uint64_t shared_bytes;                 /* of STORE_SERIES_RESIDENT */
 };
 
 /* Calls fn for every sample with a wall time from since on: kind after kind, each in the order of

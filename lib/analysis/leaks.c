@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leaks.c - see leaks.h.
+ * leaks.c - see leaks.h: which series grow, and what that is called. leaks_write.c writes it.
  *
  * Invariant: one finding per cause. An owner that grows explains the pool and the process above it;
  * those are named only where no owner does.
  */
-#include "leaks.h"
+#include "leaks_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "cleanup.h"
+#include "leak_cycles.h"
 #include "units.h"
 
 #define MIB ((uint64_t)1 << 20)
@@ -26,55 +27,45 @@
 #define OPAQUE_MIN_BYTES (4 * GIB)
 #define OPAQUE_MAX_BLOCKS 4
 #define HOST_MIN_BYTES (64 * MIB)
-#define CYCLES_MIN 3
+#define WAKES_MAX 512
 
-struct finding {
-    const struct leak_series *series;
-    const char *kind;
-    struct trend trend;
-    double per_cycle;
-    bool has_cycle;
-    uint64_t full_ns, full_low_ns, full_high_ns; /* ANALYSIS_UNKNOWN: never, or not known */
-    char evidence[ANALYSIS_TEXT_BYTES];
-};
-
-struct findings {
-    struct finding *items;
-    size_t count, capacity, too_short;
-};
-
-static struct finding *finding_add(struct findings *f, const struct leak_series *s,
-                                   const char *kind, const struct trend *t)
+static struct leak_finding *finding_add(struct leak_findings *f, const struct leak_series *s,
+                                        const char *kind, const struct trend *t)
 {
     if (f->count == f->capacity) {
         size_t wanted = f->capacity ? f->capacity * 2 : 16;
-        struct finding *more = reallocarray(f->items, wanted, sizeof(*more));
+        struct leak_finding *more = reallocarray(f->items, wanted, sizeof(*more));
         if (!more)
             return NULL;
         f->items = more;
         f->capacity = wanted;
     }
-    struct finding *n = &f->items[f->count++];
-    *n = (struct finding){.series = s,
-                          .kind = kind,
-                          .trend = *t,
-                          .full_ns = ANALYSIS_UNKNOWN,
-                          .full_low_ns = ANALYSIS_UNKNOWN,
-                          .full_high_ns = ANALYSIS_UNKNOWN};
+    struct leak_finding *n = &f->items[f->count++];
+    *n = (struct leak_finding){.series = s,
+                               .kind = kind,
+                               .trend = *t,
+                               .full_ns = ANALYSIS_UNKNOWN,
+                               .full_low_ns = ANALYSIS_UNKNOWN,
+                               .full_high_ns = ANALYSIS_UNKNOWN};
     return n;
 }
 
-static int trend_of(const struct leak_series *s, bool of_blocks, struct trend *ret)
+static int trend_of(const struct leak_input *in, const struct leak_series *s, bool of_blocks,
+                    struct trend *ret)
 {
-    _cleanup_free_ struct trend_point *p = malloc((s->count ? s->count : 1) * sizeof(*p));
+    size_t n = s->count;
 
+    *ret = (struct trend){.shape = TREND_TOO_SHORT};
+    if (!n || s->samples[n - 1].time_ns - s->samples[0].time_ns < in->least_ns)
+        return 0;
+    _cleanup_free_ struct trend_point *p = malloc(n * sizeof(*p));
     if (!p)
         return -ENOMEM;
-    for (size_t i = 0; i < s->count; i++)
+    for (size_t i = 0; i < n; i++) /* a block counts as 1 MiB, the least that is growth */
         p[i] = (struct trend_point){s->samples[i].time_ns, of_blocks
                                                                ? (int64_t)s->samples[i].blocks << 20
                                                                : (int64_t)s->samples[i].bytes};
-    return trend_find(p, s->count, ret);
+    return trend_find(p, n, ret);
 }
 
 static const char *bytes_text(char *text, double bytes)
@@ -90,100 +81,9 @@ static uint64_t time_for(double bytes, double per_hour)
     return ns > YEAR_NS ? ANALYSIS_UNKNOWN : (uint64_t)ns;
 }
 
-static void time_to_full(const struct leak_input *in, struct finding *f)
-{
-    uint64_t free_bytes =
-        in->free_fn ? in->free_fn(in->userdata, f->series->device) : ANALYSIS_UNKNOWN;
-
-    if (f->series->source == LEAK_HOST || free_bytes == ANALYSIS_UNKNOWN)
-        return;
-    f->full_ns = time_for((double)free_bytes, f->trend.per_hour);
-    f->full_low_ns = time_for((double)free_bytes, f->trend.per_hour_high);
-    f->full_high_ns = time_for((double)free_bytes, f->trend.per_hour_low);
-}
-
-static int compare_double(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static int compare_u64(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* Median of what one cycle adds: the floors between marks, each against the one before. */
-static int per_cycle(const struct leak_input *in, struct finding *f)
-{
-    size_t n = in->mark_count, cycles = 0, at = 0;
-    const struct leak_series *s = f->series;
-    double last = 0;
-
-    if (n < CYCLES_MIN)
-        return 0;
-    _cleanup_free_ double *added = malloc(n * sizeof(*added));
-    _cleanup_free_ uint64_t *marks = malloc(n * sizeof(*marks));
-    if (!added || !marks)
-        return -ENOMEM;
-    memcpy(marks, in->marks, n * sizeof(*marks));
-    qsort(marks, n, sizeof(*marks), compare_u64);
-    bool has_last = false;
-    for (size_t m = 0; m + 1 < n; m++) {
-        uint64_t low = UINT64_MAX;
-        for (; at < s->count && s->samples[at].time_ns < marks[m + 1]; at++)
-            if (s->samples[at].time_ns >= marks[m] && s->samples[at].bytes < low)
-                low = s->samples[at].bytes;
-        if (low == UINT64_MAX)
-            continue;
-        if (has_last)
-            added[cycles++] = (double)low - last;
-        last = (double)low;
-        has_last = true;
-    }
-    if (cycles < CYCLES_MIN)
-        return 0;
-    qsort(added, cycles, sizeof(*added), compare_double);
-    f->per_cycle = added[cycles / 2];
-    f->has_cycle = true;
-    return 0;
-}
-
-static bool is_workspace(const char *owner)
-{
-    return owner && (strstr(owner, "WORKSPACE") || strstr(owner, "workspace"));
-}
-
 static bool is_same_process(const struct leak_series *a, const struct leak_series *b)
 {
     return a->tgid == b->tgid && a->device == b->device;
-}
-
-static int judge_owner(const struct leak_input *in, const struct leak_series *s,
-                       struct findings *fs)
-{
-    char a[UNITS_TEXT_BYTES], b[UNITS_TEXT_BYTES];
-    struct trend t, blocks;
-    int r = trend_of(s, false, &t);
-
-    if (r < 0)
-        return r;
-    fs->too_short += t.shape == TREND_TOO_SHORT;
-    if (t.shape != TREND_GROWING)
-        return 0;
-    r = trend_of(s, true, &blocks);
-    if (r < 0)
-        return r;
-    bool piles_up = blocks.shape == TREND_GROWING && !is_workspace(s->owner);
-    struct finding *f = finding_add(fs, s, piles_up ? "leak" : "growth", &t);
-    if (!f)
-        return -ENOMEM;
-    snprintf(f->evidence, sizeof(f->evidence), "the floor rose from %s to %s without coming back%s",
-             bytes_text(a, (double)t.first), bytes_text(b, (double)t.last),
-             piles_up ? ", and so did the number of blocks" : "");
-    time_to_full(in, f);
-    return per_cycle(in, f);
 }
 
 static const struct leak_series *sibling(const struct leak_input *in, const struct leak_series *s,
@@ -195,7 +95,105 @@ static const struct leak_series *sibling(const struct leak_input *in, const stru
     return NULL;
 }
 
-static bool has_growth(const struct findings *fs, const struct leak_series *s)
+/* What the pool has in use. */
+static const struct leak_series *used_series(const struct leak_input *in,
+                                             const struct leak_series *s)
+{
+    const struct leak_series *active = sibling(in, s, LEAK_ACTIVE);
+    return active ? active : sibling(in, s, LEAK_ALLOCATED);
+}
+
+/* What is free in the pool of a series; 0 not known. */
+static uint64_t pool_slack(const struct leak_input *in, const struct leak_series *s)
+{
+    const struct leak_series *reserved = sibling(in, s, LEAK_RESERVED);
+    const struct leak_series *active = used_series(in, s);
+
+    if (s->source != LEAK_OWNER || !s->level || strcmp(s->level, "physical") == 0 || !reserved ||
+        !active || !reserved->count || !active->count)
+        return 0;
+    uint64_t has = reserved->samples[reserved->count - 1].bytes;
+    uint64_t used = active->samples[active->count - 1].bytes;
+    return has > used ? has - used : 0;
+}
+
+/* The interval: the fast slope into what the card has free, the slow one into that and the slack of
+ * the pool. */
+static void time_to_full(const struct leak_input *in, struct leak_finding *f)
+{
+    uint64_t free_bytes =
+        in->free_fn ? in->free_fn(in->userdata, f->series->device) : ANALYSIS_UNKNOWN;
+
+    if (f->series->source == LEAK_HOST || free_bytes == ANALYSIS_UNKNOWN)
+        return;
+    double slack = (double)pool_slack(in, f->series);
+    f->full_ns = time_for((double)free_bytes, f->trend.per_hour);
+    f->full_low_ns = time_for((double)free_bytes, f->trend.per_hour_high);
+    f->full_high_ns = time_for((double)free_bytes + slack, f->trend.per_hour_low);
+}
+
+/* By the marks; without them by the times at which the process woke up. */
+static int per_cycle(const struct leak_input *in, struct leak_finding *f)
+{
+    const struct leak_series *device = sibling(in, f->series, LEAK_DEVICE);
+    uint64_t wakes[WAKES_MAX];
+    int n = 0, r;
+
+    r = leak_per_cycle(f->series->samples, f->series->count, in->marks, in->mark_count,
+                       &f->per_cycle, &f->cycles);
+    f->cycle_source = r > 0 ? in->mark_name : NULL;
+    if (r != 0 || !device)
+        return r < 0 ? r : 0;
+    n = leak_wakes(device->samples, device->count, wakes, WAKES_MAX);
+    if (n <= 0)
+        return n;
+    r = leak_per_cycle(f->series->samples, f->series->count, wakes, (size_t)n, &f->per_cycle,
+                       &f->cycles);
+    f->cycle_source = r > 0 ? "sleep and wake" : NULL;
+    return r < 0 ? r : 0;
+}
+
+static bool is_workspace(const char *owner)
+{
+    return owner && (strstr(owner, "WORKSPACE") || strstr(owner, "workspace"));
+}
+
+static int judge_owner(const struct leak_input *in, const struct leak_series *s,
+                       struct leak_findings *fs)
+{
+    char a[UNITS_TEXT_BYTES], b[UNITS_TEXT_BYTES];
+    struct trend t, blocks;
+    int r = trend_of(in, s, false, &t);
+
+    if (r < 0)
+        return r;
+    fs->too_short += t.shape == TREND_TOO_SHORT;
+    if (t.shape != TREND_GROWING)
+        return 0;
+    r = trend_of(in, s, true, &blocks);
+    if (r < 0)
+        return r;
+    bool is_pending = s->level && strcmp(s->level, "pending") == 0;
+    bool piles_up = blocks.shape == TREND_GROWING && !is_workspace(s->owner) && !is_pending;
+    struct leak_finding *f = finding_add(fs, s, piles_up ? "leak" : "growth", &t);
+    if (!f)
+        return -ENOMEM;
+    if (is_pending)
+        snprintf(
+            f->evidence, sizeof(f->evidence),
+            "freed blocks that wait for another stream rose from %s to %s: they come back when "
+            "that stream is done and its owner allocates again",
+            bytes_text(a, (double)t.first), bytes_text(b, (double)t.last));
+    else
+        snprintf(f->evidence, sizeof(f->evidence),
+                 "the floor rose from %s to %s without coming back%s",
+                 bytes_text(a, (double)t.first), bytes_text(b, (double)t.last),
+                 piles_up ? ", and so did the number of blocks" : "");
+    time_to_full(in, f);
+    return per_cycle(in, f);
+}
+
+static bool has_growth(const struct leak_findings *fs, const struct leak_series *s)
 {
     for (size_t i = 0; i < fs->count; i++)
         if (is_same_process(fs->items[i].series, s) && fs->items[i].series->source != LEAK_HOST &&
@@ -206,16 +204,16 @@ static bool has_growth(const struct findings *fs, const struct leak_series *s)
 
 /* Reserved grew by much, allocated did not: now and then, or not any more. */
 static int judge_reserved(const struct leak_input *in, const struct leak_series *s,
-                          struct findings *fs)
+                          struct leak_findings *fs)
 {
-    const struct leak_series *allocated = sibling(in, s, LEAK_ALLOCATED);
+    const struct leak_series *active = used_series(in, s);
     char a[UNITS_TEXT_BYTES], b[UNITS_TEXT_BYTES];
     uint64_t low = UINT64_MAX;
     struct trend t, used = {.shape = TREND_FLAT};
-    int r = trend_of(s, false, &t);
+    int r = trend_of(in, s, false, &t);
 
-    if (r == 0 && allocated)
-        r = trend_of(allocated, false, &used);
+    if (r == 0 && active)
+        r = trend_of(in, active, false, &used);
     if (r < 0)
         return r;
     if (!s->count || t.shape == TREND_TOO_SHORT || used.shape == TREND_GROWING)
@@ -225,20 +223,23 @@ static int judge_reserved(const struct leak_input *in, const struct leak_series 
             low = s->samples[i].bytes;
     uint64_t now = s->samples[s->count - 1].bytes, grown = now > low ? now - low : 0;
     uint64_t floor = used.last > 0 ? (uint64_t)used.last : 0;
-    uint64_t unused = allocated && now > floor ? now - floor : 0;
+    uint64_t unused = active && now > floor ? now - floor : 0;
     if (grown < CACHE_MIN_BYTES || grown < now / 100 * CACHE_MIN_PERCENT || unused < grown / 2)
         return 0;
     bool grows = t.shape == TREND_GROWING;
     if (!grows)
         t.per_hour = t.per_hour_low = t.per_hour_high = 0;
-    struct finding *f = finding_add(fs, s, "cache_growth", &t);
+    struct leak_finding *f = finding_add(fs, s, "cache_growth", &t);
     if (!f)
         return -ENOMEM;
-    snprintf(f->evidence, sizeof(f->evidence),
-             "reserved went from %s to %s%s while allocated comes back to its floor: not a leak; "
-             "expandable_segments keeps the cache from growing",
-             bytes_text(a, (double)low), bytes_text(b, (double)now),
-             grows ? "" : " and has levelled off");
+    snprintf(
+        f->evidence, sizeof(f->evidence),
+        "reserved went from %s to %s%s while what is used comes back to its floor: not a leak%s",
+        bytes_text(a, (double)low), bytes_text(b, (double)now),
+        grows ? "" : " and has levelled off",
+        in->expandable_fn && in->expandable_fn(in->userdata, s->tgid)
+            ? ""
+            : "; expandable_segments keeps the cache from growing");
     if (grows)
         time_to_full(in, f);
     return per_cycle(in, f);
@@ -246,17 +247,17 @@ static int judge_reserved(const struct leak_input *in, const struct leak_series 
 
 /* The pool or the process grows and no owner explains it. */
 static int judge_total(const struct leak_input *in, const struct leak_series *s,
-                       struct findings *fs)
+                       struct leak_findings *fs)
 {
     char a[UNITS_TEXT_BYTES], b[UNITS_TEXT_BYTES];
     struct trend t;
 
     if (has_growth(fs, s))
         return 0;
-    int r = trend_of(s, false, &t);
+    int r = trend_of(in, s, false, &t);
     if (r < 0 || t.shape != TREND_GROWING)
         return r;
-    struct finding *f = finding_add(fs, s, "growth", &t);
+    struct leak_finding *f = finding_add(fs, s, "growth", &t);
     if (!f)
         return -ENOMEM;
     snprintf(f->evidence, sizeof(f->evidence), "%s rose from %s to %s; no single owner explains it",
@@ -266,38 +267,46 @@ static int judge_total(const struct leak_input *in, const struct leak_series *s,
     return per_cycle(in, f);
 }
 
-static int judge_host(const struct leak_series *s, struct findings *fs)
+static int judge_host(const struct leak_input *in, const struct leak_series *s,
+                      struct leak_findings *fs)
 {
-    char a[UNITS_TEXT_BYTES], b[UNITS_TEXT_BYTES];
-    struct trend t;
-    int r = trend_of(s, false, &t);
+    const struct leak_series *device = sibling(in, s, LEAK_DEVICE);
+    char a[UNITS_TEXT_BYTES], b[UNITS_TEXT_BYTES], c[UNITS_TEXT_BYTES], flat[80] = "";
+    struct trend t, on_device = {.shape = TREND_TOO_SHORT};
+    int r = trend_of(in, s, false, &t);
 
     if (r < 0 || t.shape != TREND_GROWING || t.growth < (int64_t)HOST_MIN_BYTES)
         return r;
-    struct finding *f = finding_add(fs, s, "host_growth", &t);
+    if (device)
+        r = trend_of(in, device, false, &on_device);
+    struct leak_finding *f = r == 0 ? finding_add(fs, s, "host_growth", &t) : NULL;
     if (!f)
-        return -ENOMEM;
-    snprintf(f->evidence, sizeof(f->evidence), "%s of the process rose from %s to %s",
+        return r < 0 ? r : -ENOMEM;
+    if (on_device.shape == TREND_FLAT)
+        snprintf(flat, sizeof(flat), "; its device memory is flat at %s",
+                 bytes_text(c, (double)on_device.last));
+    snprintf(f->evidence, sizeof(f->evidence), "%s of the process rose from %s to %s%s",
              s->owner ? s->owner : "host memory", bytes_text(a, (double)t.first),
-             bytes_text(b, (double)t.last));
-    return 0;
+             bytes_text(b, (double)t.last), flat);
+    return per_cycle(in, f);
 }
 
 /* A few allocations hold much, never change, and report nothing of what they are used for. */
-static int judge_opaque(const struct leak_series *s, struct findings *fs)
+static int judge_opaque(const struct leak_series *s, struct leak_findings *fs)
 {
-    const struct leak_sample *last = s->count ? &s->samples[s->count - 1] : NULL;
+    const struct series_sample *last = s->count ? &s->samples[s->count - 1] : NULL;
     struct trend t = {.shape = TREND_FLAT};
     char a[UNITS_TEXT_BYTES];
 
-    if (!last || last->bytes < OPAQUE_MIN_BYTES || !last->blocks ||
-        last->blocks > OPAQUE_MAX_BLOCKS || strstr(s->owner, "weights") ||
-        strcmp(s->owner, "PTA@pool") == 0 || strcmp(s->owner, "before_attach") == 0)
+    if (!last || (s->level && strcmp(s->level, "physical") != 0) ||
+        last->bytes < OPAQUE_MIN_BYTES || !last->blocks || last->blocks > OPAQUE_MAX_BLOCKS ||
+        strstr(s->owner, "weights") || strcmp(s->owner, "PTA@pool") == 0 ||
+        strcmp(s->owner, "before_attach") == 0)
         return 0;
     for (size_t i = s->count / 2; i < s->count; i++)
         if (s->samples[i].bytes != last->bytes)
             return 0;
-    struct finding *f = finding_add(fs, s, "opaque", &t);
+    struct leak_finding *f = finding_add(fs, s, "opaque", &t);
     if (!f)
         return -ENOMEM;
     snprintf(
@@ -308,7 +317,7 @@ static int judge_opaque(const struct leak_series *s, struct findings *fs)
     return 0;
 }
 
-static int judge(const struct leak_input *in, struct findings *fs)
+int leaks_judge(const struct leak_input *in, struct leak_findings *fs)
 {
     int r = 0;
 
@@ -326,86 +335,9 @@ static int judge(const struct leak_input *in, struct findings *fs)
             r = judge_total(in, &in->series[i], fs);
     for (size_t i = 0; r == 0 && i < in->count; i++) {
         if (in->series[i].source == LEAK_HOST)
-            r = judge_host(&in->series[i], fs);
+            r = judge_host(in, &in->series[i], fs);
         else if (in->series[i].source == LEAK_OWNER)
             r = judge_opaque(&in->series[i], fs);
     }
-    return r;
-}
-
-static int compare_finding(const void *a, const void *b)
-{
-    double x = ((const struct finding *)a)->trend.per_hour;
-    double y = ((const struct finding *)b)->trend.per_hour;
-    return (x < y) - (x > y);
-}
-
-static void write_number(struct json *j, const char *key, int64_t value)
-{
-    json_key(j, key);
-    if (value < 0)
-        json_null(j);
-    else
-        json_i64(j, value);
-}
-
-static const char *owner_of(const struct leak_series *s)
-{
-    static const char *const names[] = {
-        [LEAK_ALLOCATED] = "allocated",
-        [LEAK_RESERVED] = "reserved",
-        [LEAK_DEVICE] = "physical",
-        [LEAK_HOST] = "host",
-    };
-    return s->owner ? s->owner : names[s->source] ? names[s->source] : "unknown";
-}
-
-static void write_finding(const struct finding *f, struct json *j)
-{
-    json_object(j);
-    json_ku64(j, "tgid", f->series->tgid);
-    write_number(j, "rank", f->series->rank);
-    write_number(j, "device", f->series->device);
-    json_kstr(j, "owner", owner_of(f->series));
-    json_kstr(j, "kind", f->kind);
-    json_ki64(j, "bytes_per_hour", (int64_t)f->trend.per_hour);
-    json_ki64(j, "bytes_per_hour_low", (int64_t)f->trend.per_hour_low);
-    json_ki64(j, "bytes_per_hour_high", (int64_t)f->trend.per_hour_high);
-    json_key(j, "bytes_per_cycle");
-    if (f->has_cycle)
-        json_i64(j, (int64_t)f->per_cycle);
-    else
-        json_null(j);
-    json_kdouble(j, "r2", f->trend.r2);
-    json_ki64(j, "from_bytes", f->trend.first);
-    json_ki64(j, "to_bytes", f->trend.last);
-    json_ku64(j, "window_ns", f->trend.span_ns);
-    analysis_u64(j, "time_to_full_ns", f->full_ns);
-    analysis_u64(j, "time_to_full_low_ns", f->full_low_ns);
-    analysis_u64(j, "time_to_full_high_ns", f->full_high_ns);
-    json_karray(j, "frames");
-    json_end(j);
-    json_kstr(j, "evidence", f->evidence);
-    json_end(j);
-}
-
-int leaks_write(const struct leak_input *in, struct json *j)
-{
-    struct findings fs = {0};
-    int r = judge(in, &fs);
-
-    if (r == 0) {
-        if (fs.count)
-            qsort(fs.items, fs.count, sizeof(*fs.items), compare_finding);
-        json_karray(j, "findings");
-        for (size_t i = 0; i < fs.count; i++)
-            write_finding(&fs.items[i], j);
-        json_end(j);
-        json_kobject(j, "judged");
-        json_ku64(j, "series", in->count);
-        json_ku64(j, "too_short", fs.too_short);
-        json_end(j);
-    }
-    free(fs.items);
     return r;
 }

@@ -27,7 +27,7 @@ static double uniform(uint64_t *state)
 
 /* A series of a golden case: base, growth per sample, noise above the floor, a warm-up, steps. */
 static void generate(struct jsonc *spec, uint64_t interval_ns, size_t count, uint64_t seed,
-                     struct leak_sample *ret)
+                     struct series_sample *ret)
 {
     double base = (double)get_u64(spec, "base_bytes", 0);
     double growth = (double)get_u64(spec, "growth_bytes", 0);
@@ -43,7 +43,7 @@ static void generate(struct jsonc *spec, uint64_t interval_ns, size_t count, uin
         double warmth = i < warm_samples ? warm * (double)i / (double)warm_samples : warm;
         if (i >= back)
             grown = 0;
-        ret[i] = (struct leak_sample){
+        ret[i] = (struct series_sample){
             (i + 1) * interval_ns,
             (uint64_t)(base + grown + warmth + noise * uniform(&seed) * uniform(&seed)),
             blocks + (i >= back ? 0 : more * (i / period))};
@@ -52,8 +52,9 @@ static void generate(struct jsonc *spec, uint64_t interval_ns, size_t count, uin
 
 static enum leak_source source_of(const char *name)
 {
-    static const char *const names[] = {"owner", "allocated", "reserved", "device", "host"};
-    for (unsigned i = 0; i < 5; i++)
+    static const char *const names[] = {"owner",    "allocated", "active",
+                                        "reserved", "device",    "host"};
+    for (unsigned i = 0; i < 6; i++)
         if (strcmp(names[i], name) == 0)
             return (enum leak_source)i;
     fail_msg("no source %s", name);
@@ -81,7 +82,7 @@ static int run(struct jsonc *input, struct json *j)
         marks[in.mark_count++] = (i * every + 1) * interval;
     for (size_t i = 0; i < n; i++) {
         struct jsonc *spec = json_object_array_get_idx(list, i);
-        struct leak_sample *samples = calloc(count, sizeof(*samples));
+        struct series_sample *samples = calloc(count, sizeof(*samples));
         generate(spec, interval, count, 7 + i, samples);
         series[i] = (struct leak_series){.tgid = (uint32_t)get_u64(spec, "tgid", 1),
                                          .rank = (int32_t)get_u64(spec, "rank", 0),
@@ -104,7 +105,7 @@ static void golden(void **state)
 }
 
 /* One process of a server without a leak: load by the hour, bursts, a warm-up, a late step. */
-static void steady(uint64_t seed, struct leak_sample *ret, size_t count)
+static void steady(uint64_t seed, struct series_sample *ret, size_t count)
 {
     uint64_t s = seed * 7919;
     double base = (double)(10 * GIB + random_next(&s) % (40 * GIB));
@@ -119,15 +120,15 @@ static void steady(uint64_t seed, struct leak_sample *ret, size_t count)
         double warmth = i < ramp ? warm * (double)i / (double)ramp : warm;
         double step = i >= step_at ? 300.0 * (double)MIB : 0;
         double noise = (double)(64 * MIB) * uniform(&s);
-        ret[i] = (struct leak_sample){(i + 1) * 10 * SECOND_NS,
-                                      (uint64_t)(base + season + burst + warmth + step + noise),
-                                      1000 + random_next(&s) % 50};
+        ret[i] = (struct series_sample){(i + 1) * 10 * SECOND_NS,
+                                        (uint64_t)(base + season + burst + warmth + step + noise),
+                                        1000 + random_next(&s) % 50};
     }
 }
 
 static void no_false_alarm(void **state)
 {
-    struct leak_sample samples[400];
+    struct series_sample samples[400];
     unsigned alarms = 0;
     for (uint64_t seed = 1; seed <= 200; seed++) {
         for (size_t count = 100; count <= 400; count += 100) {

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * leaks_write.c - findings as JSON, the fastest growth first.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "leaks_internal.h"
+
+static int compare_finding(const void *a, const void *b)
+{
+    double x = ((const struct leak_finding *)a)->trend.per_hour;
+    double y = ((const struct leak_finding *)b)->trend.per_hour;
+    return (x < y) - (x > y);
+}
+
+static void write_number(struct json *j, const char *key, int64_t value)
+{
+    json_key(j, key);
+    if (value < 0)
+        json_null(j);
+    else
+        json_i64(j, value);
+}
+
+static const char *owner_of(const struct leak_series *s)
+{
+    static const char *const names[] = {
+        [LEAK_ALLOCATED] = "allocated", [LEAK_ACTIVE] = "active", [LEAK_RESERVED] = "reserved",
+        [LEAK_DEVICE] = "physical",     [LEAK_HOST] = "host",
+    };
+    return s->owner ? s->owner : names[s->source] ? names[s->source] : "unknown";
+}
+
+/* Where what has grown was allocated. */
+static void write_blocks(const struct leak_input *in, const struct leak_finding *f, struct json *j)
+{
+    const struct leak_series *s = f->series;
+    struct leak_blocks b = {.blocks = 0};
+    bool known = in->blocks_fn && s->count && s->source != LEAK_HOST &&
+                 in->blocks_fn(in->userdata, s, s->samples[0].time_ns, &b);
+
+    json_karray(j, "frames");
+    for (size_t i = 0; i < b.frame_count; i++)
+        json_str(j, b.frames[i]);
+    json_end(j);
+    analysis_u64(j, "frames_bytes", b.frame_count ? b.frames_bytes : ANALYSIS_UNKNOWN);
+    analysis_u64(j, "new_blocks", known ? b.blocks : ANALYSIS_UNKNOWN);
+    analysis_u64(j, "new_bytes", known ? b.bytes : ANALYSIS_UNKNOWN);
+    json_karray(j, "streams");
+    for (size_t i = 0; i < b.stream_count; i++) {
+        char text[24];
+        snprintf(text, sizeof(text), "0x%llx", (unsigned long long)b.streams[i]);
+        json_str(j, text);
+    }
+    json_end(j);
+}
+
+static void write_finding(const struct leak_input *in, const struct leak_finding *f, struct json *j)
+{
+    json_object(j);
+    json_ku64(j, "tgid", f->series->tgid);
+    write_number(j, "rank", f->series->rank);
+    write_number(j, "device", f->series->device);
+    json_kstr(j, "owner", owner_of(f->series));
+    json_kstr(j, "level", f->series->level);
+    json_kstr(j, "kind", f->kind);
+    json_ki64(j, "bytes_per_hour", (int64_t)f->trend.per_hour);
+    json_ki64(j, "bytes_per_hour_low", (int64_t)f->trend.per_hour_low);
+    json_ki64(j, "bytes_per_hour_high", (int64_t)f->trend.per_hour_high);
+    json_key(j, "bytes_per_cycle");
+    if (f->cycles)
+        json_i64(j, (int64_t)f->per_cycle);
+    else
+        json_null(j);
+    analysis_u64(j, "cycles", f->cycles ? f->cycles : ANALYSIS_UNKNOWN);
+    json_kstr(j, "cycle_source", f->cycles ? f->cycle_source : NULL);
+    json_kdouble(j, "r2", f->trend.r2);
+    json_ki64(j, "from_bytes", f->trend.first);
+    json_ki64(j, "to_bytes", f->trend.last);
+    json_ku64(j, "window_ns", f->trend.span_ns);
+    analysis_u64(j, "time_to_full_ns", f->full_ns);
+    analysis_u64(j, "time_to_full_low_ns", f->full_low_ns);
+    analysis_u64(j, "time_to_full_high_ns", f->full_high_ns);
+    write_blocks(in, f, j);
+    json_kstr(j, "evidence", f->evidence);
+    json_end(j);
+}
+
+int leaks_write(const struct leak_input *in, struct json *j)
+{
+    struct leak_findings fs = {.items = NULL};
+    int r = leaks_judge(in, &fs);
+
+    if (r == 0) {
+        if (fs.count)
+            qsort(fs.items, fs.count, sizeof(*fs.items), compare_finding);
+        json_karray(j, "findings");
+        for (size_t i = 0; i < fs.count; i++)
+            write_finding(in, &fs.items[i], j);
+        json_end(j);
+        json_kobject(j, "judged");
+        json_ku64(j, "series", in->count);
+        json_ku64(j, "too_short", fs.too_short);
+        json_ku64(j, "least_ns", in->least_ns);
+        json_end(j);
+    }
+    free(fs.items);
+    return r;
+}
