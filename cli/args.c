@@ -290,6 +290,9 @@ static int set_with_argument(struct args *a, enum option_id id, char *value, str
     case OPTION_TO:
         a->to = value;
         return 0;
+    case OPTION_MARK:
+        a->mark = value;
+        return 0;
     case OPTION_AT:
         return args_moment(id, value, a->at, sizeof(a->at), reterr);
     case OPTION_SINCE:

@@ -38,6 +38,8 @@ enum option_group {
     GROUP_WINDOW = 1 << 10,
     GROUP_DIFF = 1 << 11,
     GROUP_MARK = 1 << 12,
+    GROUP_PERIOD = 1 << 13,
+    GROUP_CYCLE = 1 << 14,
 };
 
 enum option_id {
@@ -89,6 +91,7 @@ struct args {
     struct cli_numbers streams; /* the handles' 64 bits */
     int64_t since_ns, until_ns; /* wall clock; 0 none */
     char at[80];                /* "" now; as the daemon takes it */
+    const char *mark;           /* NULL none */
     bool tree, equal;
     bool begin, end;
     bool no_header, no_pager, quiet, verbose, strict, help, version;

@@ -12,6 +12,7 @@
 
 #include "alloc_conf.h"
 #include "leak_blocks.h"
+#include "limits.h"
 #include "map.h"
 #include "method_context.h"
 #include "methods.h"
@@ -43,6 +44,7 @@ struct one {
     struct series series;
     struct leak_series pub;
     uint32_t next, life;
+    bool is_judged;
     char owner[ANALYSIS_NAME_BYTES];
 };
 
@@ -147,9 +149,11 @@ static int one_new(struct gather *g, const struct store_point *p, enum leak_sour
                                   .source = source};
     if (p->kind == STORE_SERIES_RESIDENT)
         snprintf(s->owner, sizeof(s->owner), "RSS");
-    if (p->kind != STORE_SERIES_OWNER)
+    s->is_judged = p->kind != STORE_SERIES_OWNER;
+    if (s->is_judged)
         return 0;
     r = store_owner_of(g->m->store, p->owner_id, s->owner, sizeof(s->owner));
+    s->is_judged = r == 0 && is_judged(p, s->owner);
     s->pub.level = level_name(p->level);
     /* it held nothing when its process was looked at first */
     if (r == 0 && life->first_moment_ns && life->first_moment_ns < p->boot_ns)
@@ -192,8 +196,7 @@ static int moment_end(struct gather *g, struct life *life)
 
     for (uint32_t n = life->first; r == 0 && n;) {
         struct one *s = map_at(&g->series, n);
-        if (s->pub.source == LEAK_OWNER && s->series.last.time_ns < life->moment_ns &&
-            s->series.last.bytes)
+        if (s->pub.level && s->series.last.time_ns < life->moment_ns && s->series.last.bytes)
             r = series_add(&s->series, &life->grid,
                            &(struct series_sample){.time_ns = life->moment_ns});
         n = s->next;
@@ -342,7 +345,7 @@ static int lists_fill(struct gather *g, struct leak_series *list, size_t *ret_co
         const struct life *life = life_of(g, s->life);
         bool fits = s->pub.device < 0 || view_filter_device(g->context, s->pub.device);
         r = series_carry(&s->series, &life->grid, life->last_ns);
-        if (!fits || (s->pub.device < 0 && g->context->device_count))
+        if (!s->is_judged || !fits || (s->pub.device < 0 && g->context->device_count))
             continue;
         s->pub.samples = s->series.samples;
         s->pub.count = s->series.count;

@@ -39,8 +39,7 @@ static int on_entry(void *userdata, const struct ledger_entry *e)
 {
     struct find *f = userdata;
 
-    if (e->level != f->q->level || e->device != f->q->device ||
-        e->allocated_ns < f->q->since_ns)
+    if (e->level != f->q->level || e->device != f->q->device || e->allocated_ns < f->q->since_ns)
         return 0;
     if (!f->has_owner || e->owner != f->owner) { /* names are compared once per owner in a row */
         if (strcmp(ledger_owner_name(f->l, e->owner), f->q->owner) != 0)

@@ -95,6 +95,23 @@ static const struct leak_series *sibling(const struct leak_input *in, const stru
     return NULL;
 }
 
+/* The process on the device of a series; of host memory, on the device on which it holds most. */
+static const struct leak_series *device_series(const struct leak_input *in,
+                                               const struct leak_series *s)
+{
+    const struct leak_series *best = NULL;
+
+    if (s->source != LEAK_HOST)
+        return sibling(in, s, LEAK_DEVICE);
+    for (size_t i = 0; i < in->count; i++) {
+        const struct leak_series *d = &in->series[i];
+        if (d->source == LEAK_DEVICE && d->tgid == s->tgid && d->count &&
+            (!best || d->samples[d->count - 1].bytes > best->samples[best->count - 1].bytes))
+            best = d;
+    }
+    return best;
+}
+
 /* What the pool has in use. */
 static const struct leak_series *used_series(const struct leak_input *in,
                                              const struct leak_series *s)
@@ -135,7 +152,7 @@ static void time_to_full(const struct leak_input *in, struct leak_finding *f)
 /* By the marks; without them by the times at which the process woke up. */
 static int per_cycle(const struct leak_input *in, struct leak_finding *f)
 {
-    const struct leak_series *device = sibling(in, f->series, LEAK_DEVICE);
+    const struct leak_series *device = device_series(in, f->series);
     uint64_t wakes[WAKES_MAX];
     int n = 0, r;
 
@@ -270,7 +287,7 @@ static int judge_total(const struct leak_input *in, const struct leak_series *s,
 static int judge_host(const struct leak_input *in, const struct leak_series *s,
                       struct leak_findings *fs)
 {
-    const struct leak_series *device = sibling(in, s, LEAK_DEVICE);
+    const struct leak_series *device = device_series(in, s);
     char a[UNITS_TEXT_BYTES], b[UNITS_TEXT_BYTES], c[UNITS_TEXT_BYTES], flat[80] = "";
     struct trend t, on_device = {.shape = TREND_TOO_SHORT};
     int r = trend_of(in, s, false, &t);
@@ -306,6 +323,7 @@ static int judge_opaque(const struct leak_series *s, struct leak_findings *fs)
     for (size_t i = s->count / 2; i < s->count; i++)
         if (s->samples[i].bytes != last->bytes)
             return 0;
+    t.first = t.last = (int64_t)last->bytes;
     struct leak_finding *f = finding_add(fs, s, "opaque", &t);
     if (!f)
         return -ENOMEM;

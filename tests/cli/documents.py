@@ -122,6 +122,17 @@ FRAG = {**HEADER, "request_bytes": 0, "pools": [
      "unknown": dict.fromkeys(("free_bytes", "holes", "largest_hole_bytes", "fragmentation_ratio"), FRAG_REASON)}]}
 
 
+LEAKS = {**HEADER, "since_ns": HEADER["time_ns"] - 21600 * 10**9, "until_ns": HEADER["time_ns"], "mark": "step",
+         "truncated": False, "judged": {"series": 40, "too_short": 3, "least_ns": 600 * 10**9}, "findings": [
+    {"tgid": 1234, "rank": 0, "device": 0, "owner": "PTA@vllm@serve", "level": "allocated", "kind": "leak",
+     "bytes_per_hour": 300 * MIB, "bytes_per_hour_low": 290 * MIB, "bytes_per_hour_high": 310 * MIB,
+     "bytes_per_cycle": 5 * MIB, "cycles": 60, "cycle_source": "step", "r2": 0.99, "from_bytes": GIB,
+     "to_bytes": GIB + 300 * MIB, "window_ns": 3600 * 10**9, "time_to_full_ns": 7200 * 10**9,
+     "time_to_full_low_ns": 7000 * 10**9, "time_to_full_high_ns": None, "frames": ["keep (\x1b[2Jcache.py:7)"],
+     "frames_bytes": 300 * MIB, "new_blocks": 60, "new_bytes": 300 * MIB, "streams": ["0x0"],
+     "evidence": "the floor rose from 1.00 GiB to 1.29 GiB without coming back"}]}
+
+
 def incomplete(doc):
     doc = copy.deepcopy(doc)
     doc.update(complete=False, lost_events=17)

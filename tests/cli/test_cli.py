@@ -489,6 +489,21 @@ class Output(Case):
         for size in ("0", "-1", "72MX"):
             self.assert_error(self.run_cli("frag", "--request", size), 2, f"--request {size}: not a size", "--request 72MiB")
 
+    def test_leaks(self):
+        """The finding and where it is allocated; without one, what that is worth."""
+        d = self.daemon(Leaks=document(D.LEAKS))
+        out = self.run_cli("leaks", "--since", "@1799990000", "--mark", "step", "--pid", "1234").stdout
+        self.assertEqual(d.requests[-1]["parameters"], {"tgid": [1234], "since_ns": 1799990000 * 10**9, "mark": "step"})
+        self.assertRegex(out, r"PTA@vllm@serve +leak +300\.00 MiB +5\.00 MiB +2 h 0 min +1 h 0 min +the floor rose")
+        self.assertIn("keep (?[2Jcache.py:7)", out)
+        none = {**D.LEAKS, "findings": []}
+        for judged, text in [({"series": 40, "too_short": 3}, "nothing grows for good in 40 series (3 too short to tell)"),
+                             ({"series": 0, "too_short": 0}, "no samples in this window: nothing can be said"),
+                             ({"series": 5, "too_short": 5}, "too early to tell: 5 series, none seen for 10 min 0 s yet")]:
+            d.script["Leaks"] = document({**none, "judged": {**judged, "least_ns": 600 * 10**9}})
+            self.assertEqual(self.run_cli("leaks").stdout.strip(), text)
+        self.assert_error(self.run_cli("leaks", "--since", "soon"), 2, "--since soon: not a time")
+
     def test_ls_table(self):
         d = self.daemon()
         out = self.run_cli("ls", "--owner", "PTA@*", "--level", "physical,host", "--min-size", "2MiB",

@@ -380,6 +380,196 @@ def test_frag_expandable(scratch):
     run.end()
 
 
+# Growth: the samples come every 100 ms, so 6 s are long enough to be judged.
+ALARMS = {"leak", "growth", "cache_growth", "host_growth"}
+
+
+def findings(run, tgid, until=None, seconds=30, kinds=ALARMS):
+    """What leaks finds of a process; waits until `until` of them holds."""
+    result = []
+
+    def look():
+        result[:] = [f for f in run.daemon.json("leaks", "--pid", str(tgid))["findings"] if f["kind"] in kinds]
+        return until is None or until(result)
+    try:
+        wait_for(look, seconds, "the findings")
+    except Failure as e:
+        raise Failure(f"{e}: {json.dumps(result)[:3000]}") from e
+    return result
+
+
+def sleep_leak(scratch, changes=(), cycles=24, workspace=240 * MIB, device=0, rank="0"):
+    """Every cycle of sleep and wake leaves a workspace; once they are freed nothing leaks."""
+    run = Run(scratch, "r06_sleep_leak", [("^param cycles 40", f"param cycles {cycles}"),
+                                          (r"(stream s\[\$i\])", r"\1\n      sleep 200ms"),
+                                          (r"^    sleep .*\n", "    sleep 200ms\n"), *changes])
+    truth = run.reach("grown", rank)
+    found = findings(run, truth["tgid"], bool)
+    equal([f["owner"] for f in found], ["PTA_WORKSPACE"], "owners")
+    equal((found[0]["kind"], found[0]["device"]), ("growth", device), "kind and device")
+    near(found[0]["bytes_per_cycle"], workspace, "bytes per cycle")
+    per_hour = workspace * cycles * 3600 / ((truth["time_ns"] - run.started[rank]["time_ns"]) / 1e9)
+    near(found[0]["bytes_per_hour"], per_hour, "slope", percent=10)
+    free = 64 * GIB - 300 * MIB - cycles * workspace
+    near(found[0]["time_to_full_ns"], free / per_hour * 3600e9, "time to full", percent=12)
+    run.go("grown")
+    run.reach("freed", rank)
+    findings(run, truth["tgid"], lambda f: not f)
+    run.end()
+
+
+def test_r06_report(scratch):
+    """Report 6: 240 MiB per cycle, owner workspace; retracted when they are freed."""
+    sleep_leak(scratch)
+
+
+def test_r06_smaller(scratch):
+    """Report 6 with 24 MiB per cycle and fewer cycles."""
+    sleep_leak(scratch, [("workspace 238MiB", "workspace 23MiB")], cycles=20, workspace=24 * MIB)
+
+
+def test_r06_other_device(scratch):
+    """Report 6 on the second of two cards, as rank 1, with 400 MiB per cycle."""
+    sleep_leak(scratch, [("^devices 1", "devices 2"), ("^rank 0 device=0 title=VLLM::Worker", "rank 1 device=1 title=VLLM::Worker"),
+                         ("workspace 238MiB", "workspace 398MiB")], workspace=400 * MIB, device=1, rank="1")
+
+
+def test_r06_order(scratch):
+    """Report 6 with the KV cache mapped before the weights, and both given back in the other order."""
+    sleep_leak(scratch, [(r"(      create hw .*\n      map .*\n)(      create hk .*\n      map .*\n)", r"\2\1"),
+                         (r"(      unmap weights .*\n      destroy hw\n)(      unmap kv .*\n      destroy hk\n)", r"\2\1")])
+
+
+def test_r09_report(scratch):
+    """Report 9: the cache grows and levels off, what is used comes back: no leak."""
+    cache_growth(scratch)
+
+
+def cache_growth(scratch, changes=(), device=0, expandable=False, seconds=40):
+    run = Run(scratch, "r09_cache_growth", changes, arguments=("-D", "pace=40"))
+    run.reach("half")
+    run.go("half")
+    truth = run.reach("end_state")
+    reserved, allocated = books(truth)
+    found = findings(run, truth["tgid"], bool)
+    equal([(f["kind"], f["owner"], f["device"]) for f in found], [("cache_growth", "reserved", device)], "findings")
+    check("not a leak" in found[0]["evidence"], "it says that it is none", found[0]["evidence"])
+    near(found[0]["to_bytes"], reserved, "reserved")
+    check(reserved - allocated > 256 * MIB, "the scenario makes slack", (reserved, allocated))
+    equal("expandable_segments" in found[0]["evidence"], not expandable, "the setting that helps")
+    run.end()
+
+
+def test_r09_other_shapes(scratch):
+    """Report 9 with other images and another seed, on another card."""
+    cache_growth(scratch, [("^devices 1", "devices 2"), ("rank 0 device=0", "rank 0 device=1"), ("seed 7", "seed 99"),
+                           ("choice\\(20MiB,35MiB,60MiB,90MiB,130MiB,180MiB\\)", "rand(10MiB,400MiB)")], device=1)
+
+
+def test_r09_smaller(scratch):
+    """Report 9 with smaller weights and half the images."""
+    cache_growth(scratch, [("tensor w 8GiB", "tensor w 2GiB"), ("param images 400", "param images 240")])
+
+
+def test_r15_report(scratch):
+    """Report 15: nothing grows, one large allocation is opaque; never "no leak" of what is inside."""
+    opaque(scratch)
+
+
+def opaque(scratch, changes=(), size=30 * GIB, device=0, blocks=1):
+    run = Run(scratch, "r15_opaque", changes)
+    truth = run.reach("up")
+    time.sleep(7)
+    found = findings(run, truth["tgid"], bool, kinds=ALARMS | {"opaque"})
+    equal([(f["kind"], f["device"]) for f in found], [("opaque", device)], "findings")
+    near(found[0]["to_bytes"], size, "bytes of what is opaque")
+    check("opaque to allocation probes" in found[0]["evidence"], "it says what it cannot see", found[0]["evidence"])
+    run.end()
+
+
+def test_r15_larger(scratch):
+    """Report 15 with 50 GiB on the fourth card."""
+    opaque(scratch, [("^devices 1", "devices 4"), ("device=0", "device=3"), ("kv 30GiB", "kv 50GiB")], size=50 * GIB, device=3)
+
+
+def test_r15_two(scratch):
+    """Report 15 with a cache of two allocations."""
+    opaque(scratch, [("malloc kv 30GiB", "malloc kv 12GiB\n    malloc kv2 12GiB")], size=24 * GIB)
+
+
+def delayed(scratch, changes=(), size=40 * MIB, device=0):
+    run = Run(scratch, "r17_stream_delayed", [("array chunk 30", "array chunk 100"), ("param chunks 30", "param chunks 100"),
+                                              *changes], arguments=("-D", "pace=100"))
+    truth = run.reach("waiting")
+    found = findings(run, truth["tgid"], bool)
+    equal([(f["kind"], f["level"], f["device"]) for f in found], [("growth", "pending", device)], "findings")
+    waiting = truth["torch"]["active_bytes"] - truth["torch"]["allocated_bytes"]
+    check(waiting >= 100 * size, "the scenario makes blocks wait", truth["torch"])
+    row, = run.daemon.json("breakdown", "--pid", str(truth["tgid"]))["ranks"]
+    equal(next(g["bytes"] for g in row["gaps"] if g["name"] == "stream_delayed"), waiting, "stream-delayed bytes")
+    near(found[0]["new_bytes"], waiting, "bytes that wait")
+    equal(len(found[0]["streams"]), 1, "the stream that they were allocated on")
+    check("another stream" in found[0]["evidence"], "what it waits for", found[0]["evidence"])
+    run.go("waiting")
+    run.reach("reclaimed")
+    findings(run, truth["tgid"], lambda fs: not fs, kinds={"leak", "growth"})
+    run.end()
+
+
+def test_r17_report(scratch):
+    """Report 17: blocks that wait for another stream, chunk by chunk; gone when that stream is done."""
+    delayed(scratch)
+
+
+def test_r17_larger(scratch):
+    """Report 17 with chunks of 300 MiB on the second card."""
+    delayed(scratch, [("^devices 1", "devices 2"), ("device=0", "device=1"), ("40MiB", "300MiB")], size=300 * MIB, device=1)
+
+
+def test_r17_more_streams(scratch):
+    """Report 17 with other work on a third stream beside it."""
+    delayed(scratch, [("^  stream side", "  stream side\n  stream third\n  tensor kept 500MiB stream=third"),
+                      ("    sleep", "    tensor other 20MiB stream=third\n    del other\n    sleep")])
+
+
+def host(scratch, changes=(), step=4 * MIB, steps=100, device_bytes=59715 * MIB):
+    run = Run(scratch, "r19_host_growth", [("^param steps 20", f"param steps {steps}"), *changes],
+              arguments=("-D", "pace=100", "-D", f"step={step}"))
+    run.go("up")
+    truth = run.reach("later")
+    found = findings(run, truth["tgid"], bool)
+    equal([(f["kind"], f["owner"], f["device"]) for f in found], [("host_growth", "RSS", None)], "findings")
+    seconds = (truth["time_ns"] - run.started["0"]["time_ns"]) / 1e9
+    near(found[0]["bytes_per_hour"], step * steps / seconds * 3600, "slope", percent=10)
+    check("device memory is flat" in found[0]["evidence"], "the device is stable", found[0]["evidence"])
+    run.end()
+
+
+def test_r19_report(scratch):
+    """Report 19: the device is stable, host memory climbs; no device leak."""
+    host(scratch)
+
+
+def test_r19_slower(scratch):
+    """Report 19 with a fifth of the growth, on the second card."""
+    host(scratch, [("^devices 1", "devices 2"), ("device=0", "device=1")], step=MIB)
+
+
+def test_r19_pinned(scratch):
+    """Report 19 with pinned memory."""
+    run = Run(scratch, "r19_host_growth", [("^param steps 20", "param steps 100"),
+                                           (r"touch leak\[\$i%4096\] \$step", "host leak[$i%4096] $step")],
+              arguments=("-D", "pace=100", "-D", f"step={4 * MIB}"))
+    run.go("up")
+    truth = run.reach("later")
+    found = findings(run, truth["tgid"], bool)
+    check(all(f["kind"] == "host_growth" for f in found), "a device leak that is none", found)
+    pinned, = (f for f in found if f["owner"] != "RSS")
+    seconds = (truth["time_ns"] - run.started["0"]["time_ns"]) / 1e9
+    near(pinned["bytes_per_hour"], 4 * MIB * 100 / seconds * 3600, "slope", percent=10)
+    run.end()
+
+
 def main():
     harness.BUILD = os.path.abspath(sys.argv[1])
     words = sys.argv[2:]
