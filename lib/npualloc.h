@@ -8,8 +8,8 @@
  * entries, and the whole must agree with the allocator's own statistics, else there is a reason
  * and no table.
  * Source: order of the members in torch_npu's NPUCachingAllocator (Block, BlockPool), the container
- * layouts of libstdc++ and of the flat hash map that torch carries; verified live on 2.7.1
- * and 2.10.0.
+ * layouts of libstdc++ and of the flat hash map that torch carries; verified live on 2.7.1,
+ * 2.10.0 and 2.14.0.
  */
 #ifndef NPUMEM_NPUALLOC_H
 #define NPUMEM_NPUALLOC_H

@@ -21,6 +21,9 @@
 #define STAT_BYTES 32u /* {current, peak, allocated, freed} */
 #define STAT_KINDS 8u  /* allocation, segment, active, inactive split; the same four in bytes */
 #define STAT_BYTES_ALL (STAT_KINDS * 3 * STAT_BYTES)
+/* Behind the reserved bytes torch_npu 2.14 has a hash map of this size. */
+#define STAT_GAP_KIND 6u
+#define STAT_GAP_BYTES 32u
 #define PRIVATE_ENTRY_BYTES 32u /* {distance, pool id (2 words), pointer} */
 #define PRIVATE_SLOTS_MAX 65536u
 
@@ -248,13 +251,14 @@ static int private_pools(struct npualloc_walk *w, const unsigned char *head)
 }
 
 /* The statistics: every figure is what came less what went, and the sum over both kinds of pool. */
-static bool stats_fit(const unsigned char *bytes, struct npualloc_device *ret)
+static bool stats_fit(const unsigned char *bytes, unsigned gap_bytes, struct npualloc_device *ret)
 {
     uint64_t current[STAT_KINDS][3];
 
     for (unsigned kind = 0; kind < STAT_KINDS; kind++)
         for (unsigned pool = 0; pool < 3; pool++) {
-            const unsigned char *stat = bytes + (kind * 3 + pool) * STAT_BYTES;
+            const unsigned char *stat = bytes + (kind * 3 + pool) * STAT_BYTES +
+                                        (kind >= STAT_GAP_KIND ? gap_bytes : 0);
             uint64_t now = image_word(stat, 0), peak = image_word(stat, 8);
             if (now > peak || peak >= (uint64_t)1 << 47 ||
                 now != image_word(stat, 16) - image_word(stat, 24))
@@ -286,8 +290,9 @@ static int device_take(struct npualloc_walk *w, uint64_t object, unsigned words,
     while (image_read(w->image, object, bytes, 8 * words) < 0 && words > 16)
         words /= 2;
     for (unsigned word = 0; word + 4 <= words; word++) {
-        if (!device->has_stats && 8 * word + STAT_BYTES_ALL <= 8 * words)
-            stats_fit(bytes + 8 * word, device);
+        for (unsigned gap = 0; gap <= STAT_GAP_BYTES && !device->has_stats; gap += STAT_GAP_BYTES)
+            if (8 * word + STAT_BYTES_ALL + gap <= 8 * words)
+                stats_fit(bytes + 8 * word, gap, device);
         int r = private_pools(w, bytes + 8 * word);
         if (r < 0)
             return r;

@@ -51,7 +51,7 @@ class Tools:
     """Programs of the build directory."""
 
     def __init__(self, build):
-        self.directory = build / "tests" / "late"
+        self.build, self.directory = build, build / "tests" / "late"
 
     def scan(self, tgid, *options):  # at the daemon's priority
         """(document, peak memory in KiB); CheckError with the reason."""
@@ -284,9 +284,23 @@ def start_program(node, scratch, program, *arguments):
     raise CheckError(f"{program}: {(scratch.path / f'{program}.err').read_text()[-1500:]}")
 
 
+def wheel_nodes(build, first):
+    """{version: node} of the torch_npu wheels that sim/wheels knows; `first` is made already."""
+    nodes = {wheels_node.VERSION: first}
+    for path in sorted((ROOT / "sim" / "wheels").glob("wheels-*.txt")):
+        version = path.stem.removeprefix("wheels-")
+        if version not in nodes:
+            nodes[version] = wheels_node.Node(build, version=version)
+    return nodes
+
+
 def check_tensors(checks, tools, node, keep):
     """A plain program on the real torch and torch_npu: blocks and names against torch's own."""
-    name = "tensors"
+    for version, one in wheel_nodes(tools.build, node).items():
+        check_tensors_of(checks, tools, one, keep, f"tensors {version}")
+
+
+def check_tensors_of(checks, tools, node, keep, name):
     with Scratch(keep) as scratch:
         truth_path = scratch.path / "truth.json"
         process = start_program(node, scratch, "tensors.py", truth_path)
@@ -428,7 +442,8 @@ def check_attached(checks, node, binaries, keep):
                 settled(said["big"] + said["small"], 5)
                 checks.equal(f"{name}: freed by address, without another reading",
                              daemon.log.read_text().count("tensors in "), reads)
-                text = subprocess.run([daemon.npumem, "--socket", daemon.socket, "breakdown"],
+                text = subprocess.run([daemon.npumem, "--socket", daemon.socket, "breakdown", "--pid",
+                                       str(tgid)],
                                       capture_output=True, text=True, check=False).stdout
                 checks.true(f"{name}: marked in the table",
                             re.search(r"PTA@tensor +[0-9.]+ [KMG]iB\^", text) and "^ allocated before" in text,

@@ -131,6 +131,29 @@ static void test_totals_that_disagree(void **state)
     npualloc_done(&a);
 }
 
+/* torch_npu 2.14: a hash map of 32 bytes stands between the reserved and the active bytes. */
+static void test_statistics_of_2_14(void **state)
+{
+    struct npualloc a;
+    struct error error;
+    unsigned char kinds[2 * 96];
+    float load = 0.5f;
+
+    fake_worker(&fake);
+    uint64_t gap = fake.device_allocator + 48 + 6 * 96;
+    memcpy(kinds, fake.bytes + (gap - FAKE_HEAP), sizeof(kinds));
+    fake_put(&fake, gap + 32, kinds, sizeof(kinds));
+    fake_u64(&fake, gap, FAKE_LIB + 0x10400);
+    fake_u64(&fake, gap + 8, 0);
+    fake_u64(&fake, gap + 16, 63);
+    fake_put(&fake, gap + 20, &load, 4);
+    fake_u64(&fake, gap + 24, 0);
+    assert_int_equal(table_read(&fake, &a, &error), 0);
+    assert_true(a.is_complete);
+    assert_int_equal(a.devices[0].active_bytes, a.devices[0].live_bytes);
+    npualloc_done(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -138,6 +161,7 @@ int main(void)
         cmocka_unit_test(test_a_block_outside_its_pool_is_pending),
         cmocka_unit_test(test_contradictions_are_refused),
         cmocka_unit_test(test_totals_that_disagree),
+        cmocka_unit_test(test_statistics_of_2_14),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
