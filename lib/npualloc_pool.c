@@ -257,8 +257,8 @@ static bool stats_fit(const unsigned char *bytes, unsigned gap_bytes, struct npu
 
     for (unsigned kind = 0; kind < STAT_KINDS; kind++)
         for (unsigned pool = 0; pool < 3; pool++) {
-            const unsigned char *stat = bytes + (kind * 3 + pool) * STAT_BYTES +
-                                        (kind >= STAT_GAP_KIND ? gap_bytes : 0);
+            const unsigned char *stat =
+                bytes + (kind * 3 + pool) * STAT_BYTES + (kind >= STAT_GAP_KIND ? gap_bytes : 0);
             uint64_t now = image_word(stat, 0), peak = image_word(stat, 8);
             if (now > peak || peak >= (uint64_t)1 << 47 ||
                 now != image_word(stat, 16) - image_word(stat, 24))
