@@ -106,9 +106,13 @@ NM_INLINE u32 nm_small_phase(u64 pid_tgid, const struct nm_memory_usage *m, u32 
     if (!kept)
         return 0;
     phase = *kept;
-    if ((phase == NM_PY_FOLLOWED) == (m->action == NM_BLOCK_BLOCK_FREE))
+    if (phase == NM_PY_FOLLOWED) { /* an ordinary free says BLOCK_FREE first, a delayed one last */
+        *kept = phase | NM_PY_HALF;
+        return phase;
+    }
+    if (phase & NM_PY_FOLLOWED || m->action == NM_BLOCK_FREE)
         bpf_map_delete_elem(&py_blocks, &key);
-    return phase == NM_PY_FOLLOWED || m->action == NM_BLOCK_FREE ? phase : 0;
+    return phase & NM_PY_FOLLOWED ? NM_PY_FOLLOWED : m->action == NM_BLOCK_FREE ? phase : 0;
 }
 
 NM_INLINE void nm_small_add(u64 pid_tgid, const struct nm_memory_usage *m, u64 bytes, u32 phase)

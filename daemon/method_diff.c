@@ -166,7 +166,9 @@ static int rank_find(struct api_call *call, struct manager *m, struct sides *s, 
              : f.is_tgid ? "not observed"
                          : "no observed process has it");
     return api_error(call, f.count ? "BadParameter" : "NoSuchProcess", message,
-                     f.count ? "--from pid:PID --to pid:PID" : "npumem ps");
+                     f.count
+                         ? "--from pid:PID --to pid:PID, or --container, or --pid PID,PID beside it"
+                         : "npumem ps");
 }
 
 static int write_parameters(struct manager *m, const struct process_facts *const *facts,

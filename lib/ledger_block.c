@@ -226,15 +226,22 @@ static int caching_apply(struct ledger *l, struct process *p, struct pool *pool,
 {
     const struct nm_block *b = &event->block;
     uint32_t number = map_find(&p->entries, b->address, SPACE_KEY(SPACE_BLOCK, b->device));
+    uint64_t done_address = pool->done_address;
+    pool->done_address = 0;
     if (b->action == NM_BLOCK_MALLOC)
         return caching_malloc(l, p, pool, number, event);
     if (b->action == NM_BLOCK_BLOCK_FREE) {
-        /* An unknown one was counted at its FREE, or became free at once there. */
-        if (number)
+        /* An unknown one is counted at its FREE. */
+        if (number) {
             caching_drop(l, p, pool, number, event->time_ns);
+            pool->done_address = b->address;
+        }
         return 0;
     }
     if (!number) {
+        /* an ordinary free: torch_npu says BLOCK_FREE and then, under the same lock, FREE */
+        if (done_address == b->address)
+            return 0;
         pool->unknown_freed_bytes -= b->size_bytes;
         if (p->seen)
             seen_note_free(p->seen, b->address, b->device);

@@ -131,6 +131,7 @@ struct pool {
     int64_t phase_bytes;         /* of pub.small_bytes what has a phase */
     int64_t base_bytes;          /* allocated just before the first event that anybody saw */
     int64_t unknown_freed_bytes; /* of it freed since, one by one */
+    uint64_t done_address;       /* the newest event was the BLOCK_FREE of a known block; 0 not */
     int64_t small_base_bytes;    /* small blocks that a reading found, less the kernel's sum then */
     bool has_totals;
     bool is_restored;          /* of a sample, which said of pub.small_bytes: */

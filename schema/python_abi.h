@@ -77,6 +77,7 @@ struct nm_py_stack_value {
 /* Map py_blocks: phase of live blocks below the threshold, so that their frees leave the sum that
  * they came into; or NM_PY_FOLLOWED: the block was sent one by one, and its frees are, too. */
 #define NM_PY_FOLLOWED (1u << 31)
+#define NM_PY_HALF (1u << 30) /* with it: one of FREE and BLOCK_FREE was seen, in either order */
 struct nm_py_block_key {
     __u64 address;
     __u32 tgid;

@@ -9,7 +9,7 @@
 --wheels version of torch_npu: 2.7.1 (default), 2.10.0.post4 (with vllm-ascend), 2.14.0
 --self-check   without a daemon: torch's counters against the simulated driver's own figures
 --only   checks whose name contains the word: pool, expandable, workspace, all, early, late, oom,
-         kill, owners, camem
+         whatif, record, kill, owners, camem
 
 Ends with one line "N passed, N failed, N skipped"; the exit code is 1 when something failed.
 """
@@ -22,6 +22,7 @@ import check_kill
 import check_moments
 import check_oom
 import check_owners
+import check_record
 import check_whatif
 import harness
 from harness import Checks, find_binaries, may_observe
@@ -50,6 +51,8 @@ def run_checks(args, checks, node, binaries):
         check_oom.run(checks, node, None if args.self_check else binaries, args.keep)
     if binaries and chosen(args.only, "whatif"):
         check_whatif.run(checks, node, binaries, args.keep)
+    if binaries and chosen(args.only, "record"):
+        check_record.run(checks, node, binaries, args.keep)
     if chosen(args.only, "kill"):
         check_kill.run(checks, node, None if args.self_check else binaries, args.keep)
     for late in (False, True):

@@ -60,6 +60,24 @@ static void a_free_that_leaves_nothing_active_needs_no_second_event(void **state
     assert_int_equal(ledger_stats(w->ledger)->live_entries, 0);
 }
 
+/* What torch_npu really says of an ordinary free: first that the block is free, then that its user
+ * let go, both with the totals after it (docs/REAL_WHEELS.md). */
+static void an_ordinary_free_says_block_free_first(void **state)
+{
+    struct world *w = *state;
+    do_block(w, NM_BLOCK_MALLOC, 0x1000, 512, T(10512, 40000, 10512));
+    assert_int_equal(do_block(w, NM_BLOCK_BLOCK_FREE, 0x1000, 512, T(10000, 40000, 10000)), 0);
+    assert_int_equal(do_block(w, NM_BLOCK_FREE, 0x1000, 512, T(10000, 40000, 10000)), 0);
+    assert_int_equal(ledger_stats(w->ledger)->live_entries, 0);
+    assert_int_equal(ledger_stats(w->ledger)->unmatched_frees, 0);
+    /* nothing of before attach went */
+    assert_int_equal(pool_of(w, NM_BLOCK_CACHING).before_attach_bytes, 10000);
+    /* a second free of the same address is of nothing that is known */
+    assert_int_equal(do_block(w, NM_BLOCK_FREE, 0x1000, 512, T(9488, 40000, 9488)), 1);
+    assert_int_equal(ledger_stats(w->ledger)->unmatched_frees, 1);
+    assert_int_equal(pool_of(w, NM_BLOCK_CACHING).before_attach_bytes, 9488);
+}
+
 static void blocks_of_before_attach_are_allocated_minus_known(void **state)
 {
     struct world *w = *state;
@@ -373,6 +391,7 @@ int main(void)
         TEST(a_pool_shows_the_newest_totals),
         TEST(a_freed_block_is_pending_until_it_is_reusable),
         TEST(a_free_that_leaves_nothing_active_needs_no_second_event),
+        TEST(an_ordinary_free_says_block_free_first),
         TEST(blocks_of_before_attach_are_allocated_minus_known),
         TEST(small_blocks_are_known_by_their_kernel_sums),
         TEST(small_blocks_read_at_another_moment_are_not_from_before_attach),

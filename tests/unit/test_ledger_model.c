@@ -43,6 +43,7 @@ struct model {
     uint32_t pool_used;
     uint64_t block[MODEL_SLOTS];   /* bytes, 0 none */
     uint64_t pending[MODEL_SLOTS]; /* bytes, 0 none */
+    uint32_t done;                 /* slot + 1 of a block that the newest event ended, 0 none */
     uint64_t unmatched, late, duplicates;
 };
 
@@ -177,17 +178,20 @@ static void model_block(struct model *m, struct world *w)
 {
     uint32_t slot = random_next(MODEL_SLOTS);
     uint8_t action = (uint8_t)random_next(3);
+    uint32_t done = m->done;
     uint64_t bytes = 512 + random_next(1 << 20);
+    m->done = 0;
     if (action == NM_BLOCK_MALLOC) {
         m->duplicates += m->block[slot] || m->pending[slot];
         m->block[slot] = bytes;
         m->pending[slot] = 0;
     } else if (action == NM_BLOCK_BLOCK_FREE) {
+        m->done = m->block[slot] || m->pending[slot] ? slot + 1 : 0;
         m->block[slot] = m->pending[slot] = 0;
     } else if (m->block[slot]) {
         m->pending[slot] = m->block[slot];
         m->block[slot] = 0;
-    } else if (!m->pending[slot]) {
+    } else if (!m->pending[slot] && done != slot + 1) {
         m->unmatched++;
     }
     /* active above allocated: a freed block waits */

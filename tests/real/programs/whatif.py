@@ -105,13 +105,13 @@ PROGRAMS = (churn, server, images, small, growing, emptied)
 def write_trace(path, entries, card_bytes):
     with open(path, "wb") as f:
         conf = os.environ.get("PYTORCH_NPU_ALLOC_CONF", "").encode()
-        f.write(struct.pack("<QIIIIQQQQIiII256s", MAGIC, 1, 328, 48, 0, 0, 0, card_bytes, 0, os.getpid(), -1, 0, 0,
-                            conf))
+        f.write(struct.pack("<QIIIIQQQQIiII256s16sQQ", MAGIC, 1, 360, 56, 0, 0, 0, card_bytes, 0, os.getpid(), -1,
+                            0, 0, conf, b"whatif.py", 0, 0))
         for number, e in enumerate(entries):
             kind = KINDS.get(e["action"])
             if kind:
-                f.write(struct.pack("<QQQQQIBBH", number, e["addr"], e["size"], e["size"] if kind == 1 else 0,
-                                    e["stream"], 1, kind, 0, 0))
+                f.write(struct.pack("<QQQQQIBBHII", number, e["addr"], e["size"], e["size"] if kind == 1 else 0,
+                                    e["stream"], 1, kind, 0, 0, 0, 0))
 
 
 def stat(name):
