@@ -204,7 +204,7 @@ NM_INLINE int nm_access_copy(struct nm_access_window *w, struct nm_access_thread
     if (kind != 1)
         nm_access_touch(from, op, us, kind == 2 || kind == 3);
     if (ends)
-        nm_access_close(t);
+        nm_access_close(w, t);
     return 0;
 }
 
@@ -225,7 +225,7 @@ NM_INLINE int nm_access_whole(struct nm_access_window *w, struct nm_access_threa
         nm_access_touch(b, op, us, action == NM_ACCESS_ONCE);
     }
     if (ends)
-        nm_access_close(t);
+        nm_access_close(w, t);
     return 0;
 }
 
@@ -328,6 +328,7 @@ __attribute__((noinline)) int nm_access_alloc(u64 address, u64 bytes, u64 stream
         return 0;
     block.life.address = address;
     block.life.stream = stream;
+    block.life.flags = device << NM_ACCESS_DEVICE_SHIFT;
     if (w->is_counting) {
         nm_access_work(w, now);
         t = nm_access_thread_get(w, (u32)pid_tgid);
@@ -339,12 +340,15 @@ __attribute__((noinline)) int nm_access_alloc(u64 address, u64 bytes, u64 stream
         if (s)
             nm_access_remember(s->malloc_op, block.life.alloc_op);
     } else {
-        block.life.flags = NM_ACCESS_HELD;
+        block.life.flags |= NM_ACCESS_HELD;
     }
     return nm_access_insert(tgid, w, &block);
 }
 
-/* A block was freed: what was noted of it is sent, before the event of its free. */
+/*
+ * A block was freed: what was noted of it is sent, before the event of its free. While the daemon
+ * enters the blocks that were there before, it must not enter one that is gone: a mark stays.
+ */
 __attribute__((noinline)) int nm_access_free(u64 address, u32 start_ticks)
 {
     u64 pid_tgid = bpf_get_current_pid_tgid(), now = bpf_ktime_get_boot_ns();
@@ -358,11 +362,16 @@ __attribute__((noinline)) int nm_access_free(u64 address, u32 start_ticks)
 
     if (!w || !blocks)
         return 0;
+    if (!w->is_counting) {
+        struct nm_access_block gone = {.life.flags = NM_ACCESS_GONE};
+        bpf_map_update_elem(blocks, &address, &gone, BPF_ANY);
+        return 0;
+    }
     b = bpf_map_lookup_elem(blocks, &address);
     if (!b)
         return 0;
     t = nm_access_thread_get(w, (u32)pid_tgid);
-    if (w->is_counting && t) {
+    if (t && !(b->life.flags & NM_ACCESS_GONE)) {
         nm_access_work(w, now);
         op = nm_access_op_free(w, t);
         s = nm_access_stream_get(w, tgid, b->life.stream, b->device);

@@ -232,6 +232,15 @@ static int set_quantity(struct args *a, enum option_id id, const char *value, st
         if (units_parse_duration(value, &a->for_ns) < 0 || a->for_ns == 0)
             return bad_value(id, value, "not a time", reterr);
         return 0;
+    case OPTION_IDLE:
+        if (units_parse_duration(value, &a->idle_ns) < 0 || a->idle_ns == 0)
+            return bad_value(id, value, "not a time", reterr);
+        return 0;
+    case OPTION_OPERATIONS:
+        if (parse_number(value, UINT32_MAX, &number) < 0)
+            return bad_value(id, value, "not a number that fits", reterr);
+        a->operations = (uint64_t)number;
+        return 0;
     case OPTION_MIN_SIZE:
         if (units_parse_bytes(value, &a->min_size_bytes) < 0 || a->min_size_bytes > INT64_MAX)
             return bad_value(id, value, "not a size", reterr);
@@ -452,7 +461,8 @@ int args_parse(int argc, char **argv, struct args *ret, struct error *reterr)
     bool only_operands = false;
     int r = 0;
 
-    *ret = (struct args){.limit = UINT64_MAX, .timeout_ns = TIMEOUT_DEFAULT_NS};
+    *ret = (struct args){
+        .limit = UINT64_MAX, .operations = UINT64_MAX, .timeout_ns = TIMEOUT_DEFAULT_NS};
     while (p.next < argc && r == 0) {
         char *word = argv[p.next++];
         if (only_operands || word[0] != '-' || word[1] == '\0')

@@ -40,6 +40,7 @@ enum option_group {
     GROUP_MARK = 1 << 12,
     GROUP_PERIOD = 1 << 13,
     GROUP_CYCLE = 1 << 14,
+    GROUP_IDLE = 1 << 15,
 };
 
 enum option_id {
@@ -88,6 +89,8 @@ struct args {
     uint64_t limit; /* UINT64_MAX: the verb's default */
     uint64_t min_size_bytes;
     uint64_t request_bytes;     /* 0 none */
+    uint64_t idle_ns;           /* 0: the verb's default */
+    uint64_t operations;        /* UINT64_MAX: the verb's default */
     struct cli_numbers streams; /* the handles' 64 bits */
     int64_t since_ns, until_ns; /* wall clock; 0 none */
     char at[80];                /* "" now; as the daemon takes it */

@@ -99,28 +99,32 @@ static void *close_late(void *userdata)
     return NULL;
 }
 
-/* Detaches without waiting for the kernel: a new process must not be seen late because of an old
- * file. */
-static void file_detach_later(struct attach_file *f)
+void links_close_later(int *links, size_t count)
 {
     struct late_close *c = malloc(sizeof(*c));
     pthread_attr_t attributes;
     pthread_t thread;
-    int r;
+    int r = ENOMEM;
 
-    if (!c || !f->link_count) {
-        free(c);
-        return file_detach(f);
+    if (c && count) {
+        *c = (struct late_close){links, count};
+        pthread_attr_init(&attributes);
+        pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+        r = pthread_create(&thread, &attributes, close_late, c);
+        pthread_attr_destroy(&attributes);
     }
-    *c = (struct late_close){f->links, f->link_count};
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    r = pthread_create(&thread, &attributes, close_late, c);
-    pthread_attr_destroy(&attributes);
-    if (r != 0) {
-        free(c);
-        return file_detach(f);
-    }
+    if (r == 0)
+        return;
+    links_close(links, count);
+    free(links);
+    free(c);
+}
+
+/* Detaches without waiting for the kernel: a new process must not be seen late because of an old
+ * file. */
+static void file_detach_later(struct attach_file *f)
+{
+    links_close_later(f->links, f->link_count);
     f->links = NULL;
     f->link_count = 0;
 }

@@ -69,6 +69,10 @@ int attach_mapping(struct attach *a, uint32_t tgid, const struct maps_entry *ent
 /* Drops one user; files that nobody uses are detached when there are more than a few of them. */
 void attach_release(struct attach *a, struct attach_file *file);
 
+/* Closes links on a thread of its own, since each close waits for the kernel; takes over the array.
+ */
+void links_close_later(int *links, size_t count);
+
 const struct attach_file *attach_first(const struct attach *a); /* then ->next */
 
 #endif

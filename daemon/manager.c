@@ -159,6 +159,7 @@ static void on_scan_began(void *userdata, uint32_t tgid)
 
     ring_sync(m->ring);
     ledger_seen_begin(m->ledger, tgid, manager_boot_ns());
+    accesses_scan_began(m->accesses, tgid);
 }
 
 static void on_scan_ended(void *userdata, uint32_t tgid, const struct scan_result *result,
@@ -186,6 +187,7 @@ static void on_scan_ended(void *userdata, uint32_t tgid, const struct scan_resul
         log_notice("%s", error->what);
     }
     scan_waiters_answer(m, tgid, result, error);
+    accesses_scanned(m->accesses, tgid, result);
 }
 
 static const struct scans_handler scans_handler = {.began = on_scan_began, .ended = on_scan_ended};
@@ -234,6 +236,7 @@ static void on_exited(void *userdata, struct target *t)
     oom_log_exit(m->oom, t->tgid);
     recorder_exit(m->recorder, t->tgid);
     method_label_forget(m, t->tgid);
+    accesses_exit(m->accesses, t->tgid);
     store_process_final(m->store, m->ledger, t->tgid, now, true);
     ledger_process_exit(m->ledger, t->tgid, t->facts.start_ticks, now);
     ring_forget(m->ring, t->tgid);
@@ -295,6 +298,7 @@ static void on_executed(void *userdata, uint32_t tgid)
     ring_sync(m->ring);
     recorder_exit(m->recorder, tgid);
     method_label_forget(m, tgid);
+    accesses_exit(m->accesses, tgid);
     ledger_process_exec(m->ledger, tgid, manager_boot_ns());
     ring_forget(m->ring, tgid);
     python_forget(m->python, tgid);
@@ -598,6 +602,10 @@ static int manager_open(struct manager *m, struct error *reterr)
         r = recorder_new(m, &m->recorder);
     if (r == 0)
         ring_set_recorder(m->ring, m->recorder);
+    if (r == 0)
+        r = accesses_new(m, &m->accesses);
+    if (r == 0)
+        ring_set_accesses(m->ring, m->accesses);
     if (r == 0 && m->config.daemon_discovery)
         r = discovery_new(m->event, &discovery_handler, m, &m->discovery, reterr);
     if (r < 0)
@@ -649,6 +657,9 @@ struct manager *manager_free(struct manager *m)
     if (!m)
         return NULL;
     m->api = api_free(m->api);
+    if (m->ring)
+        ring_set_accesses(m->ring, NULL);
+    m->accesses = accesses_free(m->accesses);
     m->scans = scans_free(m->scans);
     m->discovery = discovery_free(m->discovery);
     if (m->ring && m->ledger) {

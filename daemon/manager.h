@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <systemd/sd-event.h>
 
+#include "access_window.h"
 #include "api.h"
 #include "atb_ops.h"
 #include "attach.h"
@@ -62,6 +63,7 @@ struct manager {
     struct oom_log *oom;
     struct recorder *recorder;
     struct servers *servers;
+    struct accesses *accesses;
     struct scans *scans;
     struct scan_wait *scan_waits; /* clients that wait for a scan (scan_feed.c) */
 

@@ -335,6 +335,7 @@ int method_detach(struct api_call *call, void *userdata)
         api_error(call, "Failed", "too many processes are detached by hand", NULL);
         return 0;
     }
+    accesses_exit(m->accesses, tgid);
     t->excluded = true;
     ring_sync(m->ring);
     return reply_target(call, m, t);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+#include "access_window.h"
 #include "log.h"
 #include "python.h"
 #include "recorder.h"
@@ -21,6 +22,7 @@ struct ring {
     struct ledger *ledger;
     struct python *python;
     struct recorder *recorder;
+    struct accesses *accesses;
     struct ring_buffer *buffer;
     sd_event_source *io, *timer;
     uint64_t poll_ns;
@@ -96,6 +98,11 @@ static int on_event(void *userdata, void *data, size_t size)
         recorder_event(r->recorder, e);
         return 0;
     }
+    if (e->kind == NM_EVENT_ACCESS) {
+        ledger_apply(r->ledger, e);
+        accesses_event(r->accesses, e);
+        return 0;
+    }
     event_apply(r, e);
     return 0;
 }
@@ -159,6 +166,11 @@ void ring_set_python(struct ring *r, struct python *python)
 void ring_set_recorder(struct ring *r, struct recorder *recorder)
 {
     r->recorder = recorder;
+}
+
+void ring_set_accesses(struct ring *r, struct accesses *accesses)
+{
+    r->accesses = accesses;
 }
 
 struct ring *ring_free(struct ring *r)

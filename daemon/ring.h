@@ -21,6 +21,7 @@
 struct ring;
 struct python;
 struct recorder;
+struct accesses;
 
 #define RING_QUEUE_EVENTS 8192 /* copies kept for subscribers of the event stream */
 
@@ -37,6 +38,8 @@ int ring_new(sd_event *event, struct probe_set *set, struct ledger *ledger, uint
 void ring_set_python(struct ring *r, struct python *python);
 /* Who is shown every event after it was applied, and every loss; borrowed. */
 void ring_set_recorder(struct ring *r, struct recorder *recorder);
+/* Who is told the lives of blocks in windows of accesses; borrowed. */
+void ring_set_accesses(struct ring *r, struct accesses *accesses);
 struct ring *ring_free(struct ring *r);
 DEFINE_CLEANUP(struct ring *, ring_free)
 

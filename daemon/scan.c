@@ -300,6 +300,17 @@ int scans_request(struct scans *s, uint32_t tgid, uint64_t start_ticks, bool is_
     return 0;
 }
 
+void scans_prefer(struct scans *s, uint32_t tgid)
+{
+    for (size_t i = 0; i < s->waiting_count; i++)
+        if (s->waiting[i].tgid == tgid) {
+            struct scan_request chosen = s->waiting[i];
+            memmove(&s->waiting[1], &s->waiting[0], i * sizeof(s->waiting[0]));
+            s->waiting[0] = chosen;
+            return;
+        }
+}
+
 const struct scan_result *scans_result(const struct scans *s, uint32_t tgid, uint64_t *ret_time_ns)
 {
     for (const struct scan_kept *k = s->kept; k; k = k->next)

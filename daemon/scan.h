@@ -46,6 +46,9 @@ DEFINE_CLEANUP(struct scans *, scans_free)
  * Returns 0; -ENOSPC too many wait; -ENOMEM. */
 int scans_request(struct scans *s, uint32_t tgid, uint64_t start_ticks, bool is_thorough);
 
+/* Lets a scan that waits be the next: somebody waits for it. */
+void scans_prefer(struct scans *s, uint32_t tgid);
+
 /* The newest result of a process, NULL none. ret_time_ns: CLOCK_BOOTTIME of its end. Borrowed until
  * the next turn of the loop. */
 const struct scan_result *scans_result(const struct scans *s, uint32_t tgid, uint64_t *ret_time_ns);

@@ -322,6 +322,10 @@ int ledger_each_owner_when(const struct ledger *l, uint32_t tgid, enum ledger_wh
                            int (*fn)(void *, const struct ledger_owner_total *), void *userdata);
 int ledger_each_pool_when(const struct ledger *l, uint32_t tgid, enum ledger_when when,
                           int (*fn)(void *, const struct ledger_pool *), void *userdata);
+/* The live allocator block at an address. device: as torch counts it. Returns 0; -ENOENT. Cost:
+ * O(1). */
+int ledger_block(const struct ledger *l, uint32_t tgid, uint16_t device, uint64_t address,
+                 struct ledger_entry *ret);
 /* tgid 0: all processes. Cost: linear in live entries. Mappings and imported memory are not shown.
  */
 int ledger_each_entry(const struct ledger *l, uint32_t tgid,

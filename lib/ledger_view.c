@@ -296,6 +296,18 @@ static void entry_show(const struct process *p, const struct entry *e, struct le
     ret->caller = e->caller;
 }
 
+int ledger_block(const struct ledger *l, uint32_t tgid, uint16_t device, uint64_t address,
+                 struct ledger_entry *ret)
+{
+    const struct process *p = process_find(l, tgid);
+    uint32_t number = p ? map_find(&p->entries, address, SPACE_KEY(SPACE_BLOCK, device)) : 0;
+
+    if (!number || !entry_at(p, number)->row)
+        return -ENOENT;
+    entry_show(p, entry_at(p, number), ret);
+    return 0;
+}
+
 static int each_entry_of(const struct process *p, int (*fn)(void *, const struct ledger_entry *),
                          void *userdata)
 {

@@ -168,15 +168,35 @@ static bool is_so_suffix(const char *s)
     return *s == '.' && isdigit((unsigned char)s[1]) && s[strspn(s, ".0123456789")] == '\0';
 }
 
-int library_match(const char *path)
+static bool is_named(const char *path, const char *stem)
 {
     const char *base = path_basename(path);
-    for (int i = 0; i < library_count(); i++) {
-        size_t bytes = strlen(libraries[i].stem);
-        if (strncmp(base, libraries[i].stem, bytes) == 0 && is_so_suffix(base + bytes))
+    size_t bytes = strlen(stem);
+
+    return strncmp(base, stem, bytes) == 0 && is_so_suffix(base + bytes);
+}
+
+int library_match(const char *path)
+{
+    for (int i = 0; i < library_count(); i++)
+        if (is_named(path, libraries[i].stem))
             return i;
-    }
     return -1;
+}
+
+bool library_has_access(const char *path)
+{
+    static const char *const stems[] = {
+#define NM_LIBRARY(stem, name)
+#define NM_ACCESS_LIBRARY(stem) stem,
+#include "libraries.def"
+#undef NM_LIBRARY
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(stems); i++)
+        if (is_named(path, stems[i]))
+            return true;
+    return library_match(path) >= 0;
 }
 
 /* Length of a file name without its shared-object suffix. */

@@ -52,6 +52,9 @@ int maps_next(struct maps_reader *r, struct maps_entry *ret);
  * version (".1", ".6.0.30"). -1: none. "libascendcl_impl.so" is not "libascendcl". */
 int library_match(const char *path);
 
+/* Whether the file may hold NM_ACCESS rows of probes.def: any row of libraries.def. */
+bool library_has_access(const char *path);
+
 /* Rows of schema/libraries.def; name shown to people and stem of row id. id must be in range. */
 int library_count(void);
 const char *library_name(int id);

@@ -53,10 +53,13 @@ enum nm_access_flags {
     NM_ACCESS_HELD = 1 << 0,    /* allocated before the window */
     NM_ACCESS_EARLY = 1 << 1,   /* something was freed between its allocation and its first use */
     NM_ACCESS_LATE = 1 << 2,    /* something was allocated between its last use and its free */
-    NM_ACCESS_USED = 1 << 3,    /* it has been used by another operation than that it came in */
-    NM_ACCESS_THREADS = 1 << 4, /* used from more than one thread */
-    NM_ACCESS_FREED = 1 << 5,   /* 0: it was still held at the end of the window */
+    NM_ACCESS_THREADS = 1 << 3, /* used from more than one thread */
+    NM_ACCESS_FREED = 1 << 4,   /* 0: it was still held at the end of the window */
+    NM_ACCESS_GONE = 1 << 5,    /* no block: one at this address was freed while a window opened */
 };
+
+#define NM_ACCESS_DEVICE_SHIFT 16
+#define NM_ACCESS_DEVICE(flags) ((flags) >> NM_ACCESS_DEVICE_SHIFT) /* as torch counts it */
 
 /* The life of one block within the window: payload of NM_EVENT_ACCESS. alloc_* of a block with
  * NM_ACCESS_HELD are the window's begin. */
@@ -68,7 +71,7 @@ struct nm_access {
     __u32 end_us;                      /* of its free, or of the window */
     __u32 alloc_op, first_op, last_op, gap_op, end_op; /* the same in operations */
     __u32 count;                                       /* uses, saturating */
-    __u32 flags;                                       /* enum nm_access_flags */
+    __u32 flags; /* enum nm_access_flags, NM_ACCESS_DEVICE() */
 };
 
 /* Inner map of access_blocks, by address. */
@@ -81,12 +84,14 @@ struct nm_access_block {
 
 /* Map access_windows, by tgid. */
 struct nm_access_window {
-    __u64 begin_ns;      /* CLOCK_BOOTTIME */
-    __u64 last_ns;       /* newest sign of work */
-    __u64 pause_ns;      /* sum of pauses */
-    __u64 operation;     /* newest number drawn; 0 none */
-    __u64 pending;       /* operations handed over that another thread will launch */
-    __u64 use_count;     /* uses of known blocks */
+    __u64 begin_ns;     /* CLOCK_BOOTTIME */
+    __u64 last_ns;      /* newest sign of work */
+    __u64 pause_ns;     /* sum of pauses */
+    __u64 operation;    /* newest number drawn; 0 none */
+    __u64 pending;      /* operations handed over that another thread will launch */
+    __u64 open_count;   /* threads with an operation open that has used memory */
+    __u64 direct_count; /* launches on another thread of operations that were not handed over yet */
+    __u64 use_count;    /* uses of known blocks */
     __u64 unknown_count; /* device addresses in no known block */
     __u64 graph_count, opaque_count;
     __u64 full_count;   /* blocks that had no room */
@@ -100,6 +105,7 @@ struct nm_access_thread {
     __u32 serial;
     __u32 op;        /* of the operation that is open; 0 none */
     __u32 malloc_op; /* number that its blocks came with, where that is another one; 0 */
+    __u32 direct;    /* direct_count when it was opened */
     __u8 has_use, is_marked, zero[2];
 };
 
@@ -167,20 +173,44 @@ NM_ACCESS_INLINE void nm_access_open(struct nm_access_window *w, struct nm_acces
 {
     t->op = nm_access_draw(w);
     t->malloc_op = 0;
+    t->direct = w->direct_count;
     t->has_use = 0;
     t->is_marked = 0;
 }
 
-NM_ACCESS_INLINE void nm_access_close(struct nm_access_thread *t)
+NM_ACCESS_INLINE void nm_access_close(struct nm_access_window *w, struct nm_access_thread *t)
 {
+    if (t->has_use)
+        __sync_fetch_and_add(&w->open_count, -1);
     t->op = 0;
     t->malloc_op = 0;
     t->has_use = 0;
     t->is_marked = 0;
 }
 
+/* The operation is for another thread to launch, unless it has done so. */
+NM_ACCESS_INLINE void nm_access_hand_over(struct nm_access_window *w, struct nm_access_thread *t)
+{
+    int is_launched = !t->is_marked && (__u32)w->direct_count != t->direct;
+
+    nm_access_close(w, t);
+    if (!is_launched && w->pending < NM_ACCESS_PENDING_MAX)
+        __sync_fetch_and_add(&w->pending, 1);
+}
+
+/*
+ * Where nothing marks the end of an operation, the thread's next allocation or free is it, or its
+ * next tensor once the operation was launched on another thread.
+ */
+NM_ACCESS_INLINE void nm_access_end_unmarked(struct nm_access_window *w, struct nm_access_thread *t)
+{
+    if (t->op && t->has_use && !t->is_marked)
+        nm_access_hand_over(w, t);
+}
+
 NM_ACCESS_INLINE __u32 nm_access_op_malloc(struct nm_access_window *w, struct nm_access_thread *t)
 {
+    nm_access_end_unmarked(w, t);
     if (!t->op)
         nm_access_open(w, t);
     return t->op;
@@ -188,16 +218,10 @@ NM_ACCESS_INLINE __u32 nm_access_op_malloc(struct nm_access_window *w, struct nm
 
 NM_ACCESS_INLINE __u32 nm_access_op_free(struct nm_access_window *w, struct nm_access_thread *t)
 {
-    if (t->op && !t->has_use && !t->is_marked)
-        nm_access_close(t);
+    nm_access_end_unmarked(w, t);
+    if (t->op && !t->is_marked)
+        nm_access_close(w, t);
     return t->op ? t->op : nm_access_draw(w);
-}
-
-NM_ACCESS_INLINE void nm_access_hand_over(struct nm_access_window *w, struct nm_access_thread *t)
-{
-    nm_access_close(t);
-    if (w->pending < NM_ACCESS_PENDING_MAX)
-        __sync_fetch_and_add(&w->pending, 1);
 }
 
 NM_ACCESS_INLINE void nm_access_op_begin(struct nm_access_window *w, struct nm_access_thread *t)
@@ -220,9 +244,13 @@ NM_ACCESS_INLINE void nm_access_op_end(struct nm_access_window *w, struct nm_acc
 
 NM_ACCESS_INLINE __u32 nm_access_op_tensor(struct nm_access_window *w, struct nm_access_thread *t)
 {
+    if (t->op && (__u32)w->direct_count != t->direct)
+        nm_access_end_unmarked(w, t);
     if (!t->op)
         nm_access_open(w, t);
     nm_access_join(w, t);
+    if (!t->has_use)
+        __sync_fetch_and_add(&w->open_count, 1);
     t->has_use = 1;
     return t->op;
 }
@@ -239,19 +267,21 @@ NM_ACCESS_INLINE __u32 nm_access_op_once(struct nm_access_window *w, struct nm_a
 }
 
 /* A launch on the thread that made the operation ends it. On another thread (torch_npu's task
- * queue) it is the launch of one that was handed over, and no operation of its own. */
+ * queue) it is the launch of one that was made elsewhere, and no operation of its own. */
 NM_ACCESS_INLINE __u32 nm_access_op_run(struct nm_access_window *w, struct nm_access_thread *t,
                                         int *ret_ends)
 {
     *ret_ends = 1;
     if (t->op && (t->has_use || t->is_marked))
         return t->op;
-    if (w->pending) {
+    if (!w->pending && !w->open_count)
+        return nm_access_op_once(w, t, ret_ends);
+    if (w->pending)
         __sync_fetch_and_add(&w->pending, -1);
-        *ret_ends = 0;
-        return w->operation;
-    }
-    return nm_access_op_once(w, t, ret_ends);
+    else
+        __sync_fetch_and_add(&w->direct_count, 1);
+    *ret_ends = 0;
+    return w->operation;
 }
 
 /* --- what a stream remembers --- */
@@ -290,11 +320,9 @@ NM_ACCESS_INLINE void nm_access_use(struct nm_access_block *b, const struct nm_a
     int is_own = !(a->flags & NM_ACCESS_HELD) &&
                  (op == a->alloc_op || (t->malloc_op && t->malloc_op == a->alloc_op));
 
-    if (!is_own && !(a->flags & NM_ACCESS_USED)) {
-        a->flags |= NM_ACCESS_USED;
-        if (s && !(a->flags & NM_ACCESS_HELD) && nm_access_between(s->free_op, a->alloc_op, op))
-            a->flags |= NM_ACCESS_EARLY;
-    }
+    if (!a->count && !is_own && !(a->flags & NM_ACCESS_HELD) && s &&
+        nm_access_between(s->free_op, a->alloc_op, op))
+        a->flags |= NM_ACCESS_EARLY;
     if (!a->count) {
         a->first_us = us;
         a->first_op = op;
@@ -362,7 +390,7 @@ NM_ACCESS_INLINE __u64 nm_access_page_key(__u64 address, __u64 bytes, int level,
 #ifndef __bpf__
 _Static_assert(sizeof(struct nm_access) == 64, "nm_access");
 _Static_assert(sizeof(struct nm_access_block) == 80, "nm_access_block");
-_Static_assert(sizeof(struct nm_access_window) == 96, "nm_access_window");
+_Static_assert(sizeof(struct nm_access_window) == 112, "nm_access_window");
 _Static_assert(sizeof(struct nm_access_stream) == 40, "nm_access_stream");
 #endif
 #endif
