@@ -136,7 +136,8 @@ static int layout_get(struct python_process *pp, const struct python_file *f)
     if (r != -ENOTSUP && python_layout_find(f->minor, &rt->layout))
         return 0;
     if (f->minor)
-        snprintf(pp->error, sizeof(pp->error), "CPython 3.%u%s: its frames are not known", f->minor,
+        snprintf(pp->error, sizeof(pp->error),
+                 "CPython 3.%u%s: its frames are not known: no phases", f->minor,
                  r == -ENOTSUP ? " of an unknown build" : "");
     else
         snprintf(pp->error, sizeof(pp->error), "CPython of an unknown version: no phases");

@@ -525,8 +525,9 @@ in_phase('weights', 'PTA@vllm@weights')
     check_truth(daemon, agent)
 
 
-def test_patched_interpreter(scratch):
-    """An interpreter that is not what it says: no phases, and coverage says why."""
+def test_patched_interpreter(scratch, minor):
+    """An interpreter that is not what it says, or of a version that nobody knows: no phases, and coverage
+    says why."""
     source = os.path.realpath("/usr/bin/python3")
     out = subprocess.run(["nm", "-D", source], capture_output=True, text=True).stdout
     m = re.search(r"^([0-9a-f]+) \w Py_Version$", out, re.M)
@@ -542,7 +543,7 @@ def test_patched_interpreter(scratch):
     with open(binary, "r+b") as f:
         f.seek(offset)
         old = int.from_bytes(f.read(8), "little")
-        other = 12 if (old >> 16) & 0xFF == 11 else 11
+        other = minor or (12 if (old >> 16) & 0xFF == 11 else 11)
         f.seek(offset)
         f.write((0x030001F0 | other << 16).to_bytes(8, "little"))
     agent = start(scratch, "system", binary=binary, env={"PYTHONHOME": "/usr"})
@@ -551,7 +552,101 @@ def test_patched_interpreter(scratch):
     agent("in_phase('weights', 'none'); in_phase('activation', 'none')")
     check_truth(daemon, agent)
     reason = daemon.target(agent.pid)["reason"]
-    check(reason and "no phases" in reason, "coverage says it", reason)
+    check(reason and "no phases" in reason, f"coverage says it: {reason}")
+
+
+test_patched_interpreter.variants = [(0,), (27,)]
+
+
+def test_corrupt_frames(scratch, version):
+    """Pointers that lead nowhere, into the kernel, in a circle or into other memory, in the chain of frames of
+    the thread that allocates: what cannot be walked has no phase, or one that is marked as inferred."""
+    agent = start(scratch, version)
+    daemon = scratch.daemon()
+    daemon.wait_target(agent.pid, "blocks")
+    agent("PREVIOUS = %d\nCODE_NAME = %d" % ((48, 128) if version == "3.11" else (8, 128)))
+    agent("""
+import struct, sys
+take = find("npusim_torch_malloc")
+junk = ctypes.create_string_buffer(bytes(range(256)) * 64)
+def word(address):
+    return ctypes.cast(address, ctypes.POINTER(ctypes.c_uint64))
+def frame_address():
+    return word(id(sys._getframe(1)) + 24)[0]
+def with_word(place, value, size, owner):
+    # nothing of Python but this frame runs while the word is wrong
+    b, at = ctypes.c_uint64(), word(place)
+    old = at[0]
+    sizes, address = ctypes.c_size_t(size), ctypes.byref(b)
+    at[0] = value; r = take(sizes, None, 0, 0, address); at[0] = old
+    assert r == 0, r
+    live[b.value] = (size_of(b.value), owner)
+    truth[owner] = truth.get(owner, 0) + live[b.value][0]
+def bad_chain(value, size):
+    here = frame_address()
+    with_word(here + PREVIOUS, here if value == 'circle' else value, size, 'none')
+""")
+    # in a class: a frame above it can no longer be seen, so that its phase is an inference or none
+    for value in ("8", "'circle'", "0xdead0000", "1 << 63", "0xffff800000000000", "ctypes.addressof(junk)", "(1 << 48) - 8"):
+        for size in (2 << 20, 3000):
+            agent(f"frames_call(['NPUWorker.load_model'], lambda: bad_chain({value}, {size}))")
+    got, inferred = allocated(daemon, agent.pid)
+    held = sum(agent("out = truth").values())
+    equal(sum(got.values()), held, "all bytes are there")
+    equal(set(got) - {"PTA@block", "PTA@small"} - set(inferred), set(), f"owners that are sure ({got})")
+    agent("in_phase('weights', 'PTA@vllm@weights')")
+    after, _ = allocated(daemon, agent.pid)
+    check(after.get("PTA@vllm@weights", 0) > got.get("PTA@vllm@weights", 0), "phases after it", after)
+
+
+test_corrupt_frames.variants = [(v,) for v in NEWER]
+
+
+def test_dying_threads(scratch, version):
+    """Threads that begin, allocate and end all the time, while the daemon attaches and reads their states."""
+    agent = start(scratch, version)
+    agent("""
+stop = []
+def once():
+    device(0)
+    for handle in in_phase('graph', 'PTA@vllm@graph', (2 << 20, 900)): drop(handle)
+def churn():
+    while not stop:
+        ts = [threading.Thread(target=once) for _ in range(8)]
+        [t.start() for t in ts]; [t.join() for t in ts]
+churner = threading.Thread(target=churn); churner.start()
+""")
+    for _ in range(3):
+        daemon = scratch.daemon()
+        daemon.wait_target(agent.pid, "blocks")
+        time.sleep(0.5)
+        equal(daemon.status()["events"]["decode_errors"], 0, "malformed events")
+        daemon.stop()
+    daemon = scratch.daemon()
+    daemon.wait_target(agent.pid, "blocks")
+    agent("stop.append(1); churner.join()")
+    before, _ = allocated(daemon, agent.pid)
+    agent("in_phase('weights', 'PTA@vllm@weights')")
+    after, _ = allocated(daemon, agent.pid)
+    equal(after.get("PTA@vllm@weights", 0) - before.get("PTA@vllm@weights", 0),
+          agent("out = truth")["PTA@vllm@weights"], "a phase after it")
+
+
+test_dying_threads.variants = [(v,) for v in ("3.10", "3.11", "3.13")]
+
+
+def test_no_access(scratch):
+    """A daemon that may not look into the process (no CAP_SYS_PTRACE, as in a container of its own): it says so,
+    and stays."""
+    agent = start(scratch, "3.11")
+    daemon = scratch.daemon(prefix=("setpriv", "--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace"))
+    wait_for(lambda: daemon.target(agent.pid), 10, "the process is listed")
+    agent("in_phase('weights', 'none')")
+    target = daemon.target(agent.pid)
+    equal(target["level"], "none", "level")
+    check("Permission denied" in (target["reason"] or ""), "coverage says it", target)
+    rows = [r for r in daemon.json("ps")["ranks"] if r["tgid"] == agent.pid]
+    check(all(r["allocated_bytes"] is None for r in rows), "a figure that nobody can know", rows)
 
 
 def test_switched_off(scratch):

@@ -565,6 +565,61 @@ def test_peak_composition(scratch):
     equal(document["moment"]["kind"], "peak", "moment")
 
 
+PEAKS = """
+devices 2 64GiB
+array w 8
+array c 8
+rank 0..1 device=$rank title=VLLM::Worker_TP$rank
+  phase weights
+    repeat 4 as=i
+      tensor w[$i] 1GiB
+    end
+  end
+  checkpoint weights
+  phase profile
+    tensor big ($rank+2)*2GiB
+  end
+  malloc extra 1GiB
+  checkpoint high
+  del big
+  free extra
+  empty_cache
+  phase kv_cache
+    repeat 1+$rank as=i
+      tensor c[$i] 1GiB
+    end
+  end
+  checkpoint after
+end
+"""
+
+
+def test_peak_of_each_rank(scratch):
+    """Each rank and device keeps the owners of its own peak, at the level of its tensors as well, to the byte of
+    what was shown while it was there."""
+    run = Run(scratch, PEAKS, python=True)
+    tgids = [run.reach("weights", str(rank))["tgid"] for rank in range(2)]
+    run.go("weights")
+    shown = {}
+    for rank, tgid in enumerate(tgids):
+        run.reach("high", str(rank))
+
+        def composition(*arguments):
+            row = run.row(tgid, "breakdown", *arguments)
+            return row["physical_bytes"], row["device"], {
+                (o["level"], o["owner"]): o["bytes"] for o in row["owners"] if o["bytes"]
+                and o["level"] in ("physical", "allocated") and o["owner"] != "PTA@small"}
+        wait_for(lambda: composition()[2].get(("allocated", "PTA@vllm@profile"), 0) >= (rank + 2) * 2 * GIB, 10, "the peak")
+        shown[rank] = composition()
+        equal(composition("--peak"), shown[rank], f"rank {rank} at its peak")
+    run.go("high")
+    for rank, tgid in enumerate(tgids):
+        run.reach("after", str(rank))
+        wait_for(lambda: composition()[2].get(("allocated", "PTA@vllm@kv_cache"), 0) >= (1 + rank) * GIB, 10, "after")
+        check(composition()[0] < shown[rank][0], "less is held than at the peak")
+        equal(composition("--peak"), shown[rank], f"rank {rank} at its peak, seen later")
+
+
 def test_marks_and_times(scratch):
     """A mark, a time and a relative time show what was then; what nobody kept is an error."""
     run = Run(scratch, MOMENTS, sets=("store.sample_interval=200ms",))

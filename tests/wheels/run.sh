@@ -82,5 +82,5 @@ check 2.10.0.post7 x86_64 0x5a91ae0
 check 2.14.0 x86_64 0x5a6e550
 check 2.14.0 aarch64 -
 
-echo "wheels: $passed passed, $failed failed, $skipped skipped"
+echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
