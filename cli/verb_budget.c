@@ -8,6 +8,7 @@
 #include "advice_rows.h"
 #include "ask.h"
 #include "doc.h"
+#include "kv_usage.h"
 #include "rows.h"
 #include "table.h"
 
@@ -189,6 +190,7 @@ static int render(const struct args *args, const struct out *o, struct json_obje
                         count - i < RANKS_PER_TABLE ? count - i : RANKS_PER_TABLE) < 0)
             return EXIT_RUNTIME;
     }
+    kv_usage_print(args, o, document);
     for (size_t i = 0; i < count; i++) {
         struct json_object *rank = doc_item(document, "ranks", i);
         char title[64] = "What helps";
@@ -207,5 +209,5 @@ int verb_budget(const struct args *args)
     struct error error = {0};
     if (rows_check_fields(args, flat_columns, ARRAY_SIZE(flat_columns), &error) < 0)
         return fail(EXIT_USAGE, &error);
-    return ask_and_show(args, "Budget", ask_filters(args), "ranks", render);
+    return ask_extend_and_show(args, "Budget", ask_filters(args), kv_usage_add, "ranks", render);
 }

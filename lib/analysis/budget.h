@@ -55,8 +55,8 @@ enum budget_verdict {
 };
 
 struct budget_input {
-    uint32_t tgid;
-    int32_t rank, device; /* -1 not known */
+    uint32_t tgid, server_tgid; /* server: 0 none */
+    int32_t rank, device;       /* -1 not known */
     char comm[16];
     bool has_ended;
     bool is_late;    /* observed only since after its start */

@@ -71,6 +71,7 @@ void budget_write(const struct budget_input *in, const struct budget_result *r, 
 
     json_object(j);
     json_ku64(j, "tgid", in->tgid);
+    json_ku64(j, "server_tgid", in->server_tgid);
     write_index(j, "rank", in->rank);
     write_index(j, "device", in->device);
     json_kstr(j, "comm", in->comm);

@@ -158,6 +158,7 @@ int budget_from_ledger(const struct ledger *l, const struct view_context *c,
 
     budget_input_init(ret);
     ret->tgid = row->facts.tgid;
+    ret->server_tgid = row->facts.server_tgid ? row->facts.server_tgid : row->facts.tgid;
     ret->rank = row->facts.rank;
     ret->device = row->device;
     ret->is_late = row->coverage.late;

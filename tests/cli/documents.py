@@ -133,6 +133,41 @@ LEAKS = {**HEADER, "since_ns": HEADER["time_ns"] - 21600 * 10**9, "until_ns": HE
      "evidence": "the floor rose from 1.00 GiB to 1.29 GiB without coming back"}]}
 
 
+def term(name, size, reason=None, inferred=False):
+    return {"term": name, "bytes": size, "planned": name in ("weights", "profile_peak", "non_torch"),
+            "inferred": inferred, "source": None if reason else "owner", "reason": reason}
+
+
+def advice(setting, to, saves, **more):
+    return {"setting": setting, "from": None, "to": to, "saves_bytes": saves, "confidence": "high",
+            "evidence": f"the evidence of {setting}", "verb": "whatif", **more}
+
+
+ADVICE = advice("gpu_memory_utilization", "at least 0.57", None, **{"from": "0.55"})
+ADVISE = {**HEADER, "advice": [{"tgid": 1234, "rank": 0, "device": 0, **ADVICE},
+                               {"tgid": 1234, "rank": 0, "device": 0, **advice("PYTORCH_NPU_ALLOC_CONF", "expandable_segments:True", 8 * GIB)},
+                               {"tgid": 1235, "rank": None, "device": 1, **advice("HCCL_BUFFSIZE", "100", GIB)}],
+          "gc": [], "processes": 3}
+TERMS = [("card_total", 64 * GIB), ("budget", 35 * GIB), ("others_at_start", 0), ("weights", 30 * GIB),
+         ("profile_peak", 3 * GIB), ("non_torch", 3 * GIB), ("available", -GIB), ("kv_cache", 0), ("graph", 0)]
+
+
+def plan(rank, verdict, terms, **more):
+    sizes = {f"{t['term']}_bytes": t["bytes"] for t in terms}
+    return {"tgid": 1234 + rank, "server_tgid": 1200, "rank": rank, "device": rank, "comm": "VLLM::Worker_TP",
+            "state": "running", "late": False, "verdict": verdict, "reason": f"the reason of {verdict}",
+            "complaint": None, "utilization": 0.55, "utilization_source": "command line", **sizes,
+            "sum_bytes": None, "unplanned_bytes": 0, "short_bytes": None, "terms": terms, "advice": [], **more}
+
+
+BUDGET = {**HEADER, "servers": [], "ranks": [
+    plan(0, "NEGATIVE", [term(*t) for t in TERMS], advice=[ADVICE]),
+    plan(1, "INCOMPLETE", [term(n, s if n in ("card_total", "budget") else None,
+                                None if n in ("card_total", "budget") else "attached late", n == "budget")
+                           for n, s in TERMS], utilization_source="default", complaint="--gpu-memory-utilization=7: no"),
+]}
+
+
 def incomplete(doc):
     doc = copy.deepcopy(doc)
     doc.update(complete=False, lost_events=17)

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import termios
+import threading
 import fcntl
 import time
 import unittest
@@ -225,7 +226,8 @@ class Failures(Case):
             at[path[-1]] = new
             return value
         for verb, method, doc in [("breakdown", "Breakdown", D.BREAKDOWN), ("ps", "Ps", D.PS),
-                                  ("ls", "Ls", D.LS), ("status", "Status", D.STATUS)]:
+                                  ("ls", "Ls", D.LS), ("status", "Status", D.STATUS),
+                                  ("budget", "Budget", D.BUDGET), ("advise", "Advise", D.ADVISE)]:
             variants = [replaced(doc, p, junk[(i + len(p)) % len(junk)])
                         for i, p in enumerate(paths(doc))]
             step = max(1, len(variants) // 40)  # a sample: other tests and fuzzing go further
@@ -503,6 +505,104 @@ class Output(Case):
             d.script["Leaks"] = document({**none, "judged": {**judged, "least_ns": 600 * 10**9}})
             self.assertEqual(self.run_cli("leaks").stdout.strip(), text)
         self.assert_error(self.run_cli("leaks", "--since", "soon"), 2, "--since soon: not a time")
+
+    def test_budget(self):
+        """Verdict, terms, what is unknown and why, the term to change."""
+        self.daemon(Budget=document(D.BUDGET))
+        out = self.run_cli("budget").stdout
+        lines = out.splitlines()
+        self.assertEqual(lines[0], "rank 0, pid 1234, device 0 (VLLM::Worker_TP): NEGATIVE, the reason of NEGATIVE")
+        self.assertIn("  not used: --gpu-memory-utilization=7: no", lines)
+        self.assertRegex(out, r"- weights +30\.00 GiB +\?\n")
+        self.assertRegex(out, r"= available for KV +-1\.00 GiB +\?\n")
+        self.assertRegex(out, r"= budget +35\.00 GiB +~35\.00 GiB\n")
+        self.assertRegex(out, r"x utilization +0\.55 +~0\.55\n")
+        self.assertIn("? others_at_start, weights, profile_peak, non_torch, available, kv_cache, graph: unknown: attached late", out)
+        self.assertRegex(out, r"1\. gpu_memory_utilization: 0\.55 -> at least 0\.57\n +the evidence of gpu_memory_utilization; confidence high")
+        rows = list(csv.DictReader(io.StringIO(self.run_cli("budget", "-o", "csv").stdout)))
+        self.assertEqual([(r["verdict"], r["weights_bytes"], r["available_bytes"]) for r in rows],
+                         [("NEGATIVE", str(30 * D.GIB), str(-D.GIB)), ("INCOMPLETE", "", "")])
+        got = json.loads(self.run_cli("budget", "-o", "json").stdout)
+        self.assertEqual(got.pop("kv_usage"), [])
+        self.assertEqual(got, D.BUDGET)
+
+    def metrics(self, answer, pause=0):
+        """A server of one's own metrics; its port."""
+        listener = socket.socket()
+        self.addCleanup(listener.close)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(8)
+        seen = []
+
+        def serve():
+            while True:
+                try:
+                    client, _ = listener.accept()
+                except OSError:
+                    return
+                with client:
+                    seen.append(client.recv(4096))
+                    time.sleep(pause)
+                    body = answer.pop(0) if len(answer) > 1 else answer[0]
+                    try:
+                        client.sendall(body)
+                    except OSError:
+                        pass
+        threading.Thread(target=serve, daemon=True).start()
+        return listener.getsockname()[1], seen
+
+    def kv_usage(self, answer, pause=0, arguments=(), **more):
+        port, seen = self.metrics(answer, pause)
+        ranks = [D.plan(0, "FITS", [D.term("card_total", 64 * D.GIB), D.term("kv_cache", 20 * D.GIB)], utilization=0.9)]
+        server = {"tgid": 1200, "metrics_port": port, "network": os.readlink("/proc/self/ns/net"), "reason": None, **more}
+        with FakeDaemon(self.socket, {"Budget": document({**D.BUDGET, "ranks": ranks, "servers": [server]})}):
+            rows = json.loads(self.run_cli("budget", "-o", "json", *arguments).stdout)["kv_usage"]
+            table = self.run_cli("budget").stdout
+        return rows, table, seen
+
+    def test_kv_usage(self):
+        """What the server's own /metrics says: now, over a window, and what would fit."""
+        text = ('vllm:kv_cache_usage_perc{engine="0",model_name="m"} %s\nvllm:num_requests_running{engine="0"} 3\n'
+                'vllm:cache_config_info{block_size="128",engine="0",num_gpu_blocks="1000",gpu_memory_utilization="0.9"} 1\n')
+        answers = [b"HTTP/1.0 200 OK\r\n\r\n" + (text % use).encode() for use in ("0.1", "0.5", "0.2")]
+        rows, table, seen = self.kv_usage(answers, arguments=["--for", "900ms"])
+        row = rows[0]
+        self.assertEqual((row["least_ratio"], row["most_ratio"], row["usage_ratio"], row["samples"]), (0.1, 0.5, 0.2, 3))
+        self.assertEqual((row["tokens"], row["reserved_bytes"], row["fits_model_len"]), (128000, 20 * D.GIB, 128000))
+        self.assertEqual(row["fits_utilization"], 0.76)  # 11 of 20 GiB, of a card of 64: 0.14 less
+        self.assertTrue(seen[0].startswith(b"GET /metrics HTTP/1.0\r\n"), seen[0])
+        self.assertIn("KV cache of server 1200, engine 0: 20.0 % full (4.00 GiB of 20.00 GiB per rank); 3 requests run, 0 wait", table)
+
+    def test_kv_usage_unknown(self):
+        """What is not asked or does not answer has a reason, and the budget stands."""
+        ok = b"HTTP/1.0 200 OK\r\n\r\n"
+        for answer, pause, more, reason in [
+                ([b"SSH-2.0-x\r\n"], 0, {}, "no HTTP"), ([b"HTTP/1.1 404 Not Found\r\n\r\n"], 0, {}, "answers 404"),
+                ([ok + b"x" * (5 << 20)], 0, {}, "File too large"), ([ok + b"other 1\n"], 0, {}, "tells no use"),
+                ([ok], 1.5, {}, "timed out"), ([ok], 0, {"network": "net:[1]"}, "another network namespace"),
+                ([ok], 0, {"metrics_port": None, "reason": "its command line names no port"}, "names no port")]:
+            with self.subTest(reason):
+                rows, table, seen = self.kv_usage(answer, pause, **more)
+                self.assertIn(reason, rows[0]["reason"])
+                self.assertIn(f"KV cache of server 1200: use unknown: ", table)
+                self.assertIn("= budget", table)
+                if more:
+                    self.assertEqual(seen, [])
+
+    def test_advise(self):
+        self.daemon(Advise=document(D.ADVISE))
+        out = self.run_cli("advise").stdout
+        self.assertRegex(out, r"rank 0, process 1234\n1\. gpu_memory_utilization: 0\.55 -> at least 0\.57\n")
+        self.assertIn("2. PYTORCH_NPU_ALLOC_CONF: expandable_segments:True  (saves 8.00 GiB)\n", out)
+        self.assertIn("process 1235\n1. HCCL_BUFFSIZE: 100  (saves 1.00 GiB)\n", out)
+        rows = list(csv.DictReader(io.StringIO(self.run_cli("advise", "-o", "csv").stdout)))
+        self.assertEqual([r["saves_bytes"] for r in rows], ["", str(8 * D.GIB), str(D.GIB)])
+        self.assertEqual(json.loads(self.run_cli("advise", "-o", "json").stdout), D.ADVISE)
+
+    def test_nothing_to_advise(self):
+        self.daemon(Advise=document({**D.ADVISE, "advice": []}))
+        self.assertEqual(self.run_cli("advise").stdout,
+                         "nothing to advise on 3 processes: no setting has evidence that it would help\n")
 
     def test_ls_table(self):
         d = self.daemon()

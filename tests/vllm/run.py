@@ -247,6 +247,18 @@ def check_budget(checks, name, daemon, server, truths):
                     abs(used - wanted) <= PLAN_SMALL_BYTES, f"{used}")
 
 
+def check_kv_usage(checks, name, daemon, server):
+    """The server's own /metrics: found, asked, and the size of the cache as its log says it."""
+    usage = daemon.ask("budget")["kv_usage"]
+    tokens = re.search(r"KV cache size: ([\d,]+) tokens", server.text())
+    checks.equal(f"{name}: servers that tell the use of their cache",
+                 [(row["server_tgid"], row["reason"]) for row in usage], [(server.pid, None)] * len(usage))
+    checks.true(f"{name}: idle cache", usage and all(row["usage_ratio"] == 0 for row in usage), f"{usage}")
+    logged = int(tokens.group(1).replace(",", "")) if tokens else 0
+    checks.true(f"{name}: tokens of the cache", logged and all(abs(row["tokens"] - logged) <= logged // 1000 for row in usage),
+                f"{usage}, vLLM says {logged}")
+
+
 def check_all(checks, name, daemon, scratch, server):
     """The server is idle: its own figures, and npumem's if there is a daemon."""
     workers, truths = server.workers(), server.ask_workers("truth")
@@ -460,6 +472,8 @@ def run(checks, node, binaries, configuration, late, keep):
                     check_owners(checks, name, daemon, server, truths, configuration)
                 if daemon and configuration == "replicas":
                     check_replicas(checks, name, daemon, server)
+                if daemon and configuration == "eager":
+                    check_kv_usage(checks, name, daemon, server)
                 if configuration == "sleep":
                     check_sleep(checks, name, daemon, scratch, server)
                     if daemon and not late:
