@@ -106,24 +106,23 @@ static void take(struct kv_metrics *m, const char *name, const char *labels, dou
 
 static void take_line(struct kv_metrics *m, char *line)
 {
-    char *labels = line + strcspn(line, "{ "), *number = labels, *end;
-    static char none[] = "";
+    char *at = line + strcspn(line, "{ "), *number = at, *end;
+    const char *labels = "";
 
     if (strncmp(line, "vllm:", 5) != 0 && strncmp(line, "sglang:", 7) != 0)
         return;
-    if (*labels == '{') {
-        number = strrchr(labels, '}'); /* a value may hold one */
+    if (*at == '{') {
+        number = strrchr(at, '}'); /* a value may hold one */
         if (!number)
             return;
-        *labels++ = '\0';
         *number++ = '\0';
-    } else if (*labels == ' ') {
-        *labels = '\0';
-        number = labels + 1;
-        labels = none;
+        labels = at + 1;
+    } else if (*at == ' ') {
+        number = at + 1;
     } else {
         return;
     }
+    *at = '\0';
     double value = strtod(number, &end);
     if (end != number)
         take(m, line, labels, value);
