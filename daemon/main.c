@@ -11,6 +11,8 @@
 #include "log.h"
 #include "manager.h"
 
+#define DAEMON_NICE (-10)
+
 struct options {
     struct manager_paths paths;
     enum probe_link_mode link_mode;
@@ -148,6 +150,18 @@ static void limits_raise(void)
     setrlimit(RLIMIT_MEMLOCK, &locked);
 }
 
+/*
+ * The names of a process's frames can only be read until the kernel has taken its memory away,
+ * milliseconds after it dies; where all processors are busy that needs a place before the others.
+ * What an administrator has set stays.
+ */
+static void priority_raise(void)
+{
+    errno = 0;
+    if (getpriority(PRIO_PROCESS, 0) == 0 && errno == 0)
+        (void)setpriority(PRIO_PROCESS, 0, DAEMON_NICE);
+}
+
 int main(int argc, char **argv)
 {
     struct options o = {
@@ -173,6 +187,7 @@ int main(int argc, char **argv)
     }
     log_set_level(config_log_level(&config));
     limits_raise();
+    priority_raise();
     r = directory_make(o.paths.runtime_dir, 0755, &error);
     if (r == 0)
         r = directory_make(o.paths.state_dir, 0750, &error);
