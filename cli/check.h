@@ -37,6 +37,7 @@ void check_uprobes(const struct args *args, struct finding *f);
 void check_uprobe_multi(const struct args *args, struct finding *f);
 void check_btf(const struct args *args, struct finding *f);
 void check_perf_events(const struct args *args, struct finding *f);
+void check_late_attach(const struct args *args, struct finding *f);
 void check_driver(const struct args *args, struct finding *f);
 void check_daemon(const struct args *args, struct finding *f);
 void check_processes(const struct args *args, struct finding *f);

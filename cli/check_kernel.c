@@ -172,6 +172,21 @@ void check_lockdown(const struct args *args, struct finding *f)
         finding_set(f, STATE_OK, NULL, "lockdown: %s", line);
 }
 
+/* Names and blocks of processes that ran before the daemon are read from their memory. */
+void check_late_attach(const struct args *args, struct finding *f)
+{
+    char line[16];
+
+    if (read_line("/proc/sys/kernel/yama/ptrace_scope", line, sizeof(line)) && line[0] == '3')
+        finding_set(f, STATE_INFO, "boot without kernel.yama.ptrace_scope=3 (sysctl.d)",
+                    "no process may read another's memory: what they held before has no names");
+    else if (!has(effective_capabilities(), CAP_SYS_PTRACE))
+        finding_set(f, STATE_INFO, "sudo npumem check",
+                    "this user may not read a server's memory (names of what it held before)");
+    else
+        finding_set(f, STATE_OK, NULL, "the memory of a running server can be read, for names");
+}
+
 void check_uprobes(const struct args *args, struct finding *f)
 {
     char line[32];

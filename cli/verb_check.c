@@ -24,6 +24,7 @@ static const struct need {
     {"uprobe_multi", check_uprobe_multi},
     {"btf", check_btf},
     {"perf_events", check_perf_events},
+    {"late_attach", check_late_attach},
     {"driver", check_driver},
     {"daemon", check_daemon},
     {"processes", check_processes},

@@ -9,10 +9,17 @@
 #include "rows.h"
 
 static const struct column target_columns[] = {
-    {"PID", "tgid", COLUMN_NUMBER, true},        {"RANK", "rank", COLUMN_NUMBER, true},
-    {"STATE", "state", COLUMN_TEXT, true},       {"LEVEL", "level", COLUMN_TEXT, true},
-    {"COVERAGE", "coverage", COLUMN_TEXT, true}, {"OVERHEAD", "overhead_ratio", COLUMN_RATIO, true},
+    {"PID", "tgid", COLUMN_NUMBER, true},
+    {"RANK", "rank", COLUMN_NUMBER, true},
+    {"STATE", "state", COLUMN_TEXT, true},
+    {"LEVEL", "level", COLUMN_TEXT, true},
+    {"COVERAGE", "coverage", COLUMN_TEXT, true},
+    {"NAMES", "names_read", COLUMN_TEXT, true},
+    {"BLOCKS READ", "blocks_read", COLUMN_TEXT, false},
+    {"OVERHEAD", "overhead_ratio", COLUMN_RATIO, true},
     {"WHY", "reason", COLUMN_LONG, true},
+    {"WHY NO NAMES", "names_reason", COLUMN_LONG, false},
+    {"WHY NO BLOCKS", "blocks_reason", COLUMN_LONG, false},
 };
 
 static const struct column probe_columns[] = {

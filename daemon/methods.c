@@ -190,7 +190,8 @@ static size_t status_targets(struct manager *m, struct view_target **ret)
         const char *reason, *level = target_level(t, &reason);
         if (!reason)
             reason = python_reason(m->python, t->tgid);
-        rows[n++] = (struct view_target){
+        struct view_target *row = &rows[n++];
+        *row = (struct view_target){
             .tgid = t->tgid,
             .state = t->excluded ? "detached" : "attached",
             .level = level,
@@ -198,6 +199,10 @@ static size_t status_targets(struct manager *m, struct view_target **ret)
             .reason = reason,
             .overhead_ratio = -1,
         };
+        const struct scan_result *r = m->scans ? scans_result(m->scans, t->tgid, NULL) : NULL;
+        if (r)
+            scan_coverage(r, &row->blocks_read, &row->blocks_reason, &row->names_read,
+                          &row->names_reason);
     }
     *ret = rows;
     return n;

@@ -213,6 +213,15 @@ size_t scan_path(const struct scan_result *r, uint32_t node, bool is_state, char
     return length;
 }
 
+void scan_coverage(const struct scan_result *r, const char **ret_blocks,
+                   const char **ret_blocks_why, const char **ret_names, const char **ret_names_why)
+{
+    *ret_blocks = r->s.is_blocks_complete ? "full" : r->s.has_blocks ? "partial" : "none";
+    *ret_blocks_why = r->s.blocks_reason[0] ? r->s.blocks_reason : NULL;
+    *ret_names = !r->s.has_names ? "none" : r->s.is_cut ? "partial" : "full";
+    *ret_names_why = r->s.names_reason[0] ? r->s.names_reason : NULL;
+}
+
 static uint32_t block_of(const struct scan_result *r, int device, uint64_t address)
 {
     struct npualloc a = {.blocks = r->blocks, .block_count = r->s.block_count};

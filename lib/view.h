@@ -126,6 +126,9 @@ struct view_target {
     uint32_t tgid;
     const char *state, *level, *coverage, *reason; /* reason may be NULL */
     double overhead_ratio;                         /* of one core; negative unknown */
+    /* What reading it found: "full", "partial", "none"; NULL: it was not read. Reasons may be
+     * NULL. */
+    const char *blocks_read, *names_read, *blocks_reason, *names_reason;
 };
 struct view_status_input {
     const char *version, *kernel;

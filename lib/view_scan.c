@@ -250,10 +250,12 @@ static void summary(struct json *j, const struct scan_result *r, const struct vi
     nullable(j, "framework", r->s.framework);
     nullable(j, "root", r->s.root);
     json_kobject(j, "coverage");
-    json_kstr(j, "blocks", r->s.is_blocks_complete ? "full" : r->s.has_blocks ? "partial" : "none");
-    nullable(j, "blocks_reason", r->s.blocks_reason);
-    json_kstr(j, "names", !r->s.has_names ? "none" : r->s.is_cut ? "partial" : "full");
-    nullable(j, "names_reason", r->s.names_reason);
+    const char *blocks, *blocks_why, *names, *names_why;
+    scan_coverage(r, &blocks, &blocks_why, &names, &names_why);
+    json_kstr(j, "blocks", blocks);
+    json_kstr(j, "blocks_reason", blocks_why);
+    json_kstr(j, "names", names);
+    json_kstr(j, "names_reason", names_why);
     json_end(j);
     json_kobject(j, "scan");
     json_ku64(j, "duration_ns", r->s.duration_ns);

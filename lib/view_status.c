@@ -34,6 +34,10 @@ static void write_targets(const struct ledger *l, const struct view_context *c,
             json_double(j, t->overhead_ratio);
         else
             json_null(j);
+        json_kstr(j, "blocks_read", t->blocks_read);
+        json_kstr(j, "blocks_reason", t->blocks_reason);
+        json_kstr(j, "names_read", t->names_read);
+        json_kstr(j, "names_reason", t->names_reason);
         json_end(j);
     }
     json_end(j);

@@ -6,7 +6,7 @@
 
 --only    checks whose name contains the word: objects, bad input, tensors, large, frameworks, attached,
           vllm eager,
-          vllm graphs, vllm sleep; vllm rate (a part of the others) only if it is named
+          vllm graphs, vllm sleep; vllm rate (a part of those) and pythons only if they are named
 
 Oracles: the processes themselves: their own description of their objects, memory_snapshot(), memory_stats(),
 state_dict(), vLLM's log. Ends with one line "N passed, N failed, N skipped".
@@ -27,10 +27,12 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+sys.path.insert(0, str(HERE))
 sys.path[:0] = [str(ROOT / "tests" / "real"), str(ROOT / "sim" / "vllm"), str(ROOT / "sim" / "wheels")]
 
 import harness  # noqa: E402
 import node as wheels_node  # noqa: E402
+import pythons  # noqa: E402
 import serve  # noqa: E402
 from harness import CheckError, Checks, Daemon, Scratch  # noqa: E402
 
@@ -38,7 +40,8 @@ PROGRAMS = HERE / "programs"
 MINORS = (9, 10, 11, 12, 13)
 VLLM = {"vllm eager": {"tp": 2}, "vllm graphs": {"tp": 2, "graphs": True},
         "vllm sleep": {"tp": 2, "sleep": True}, "vllm rate": {"tp": 2}}
-ON_DEMAND = ("vllm rate",)  # part of each of the others; alone for a figure on a quiet host
+# vllm rate: a part of the others, alone for a figure on a quiet host. pythons: 2 GB for each.
+ON_DEMAND = ("vllm rate", "pythons")
 SCANS_IN_A_ROW = 20
 RATE_ROUNDS, RATE_REQUESTS, RATE_TOKENS = 7, 4, 60
 # The bars of the project.
@@ -347,6 +350,22 @@ def check_tensors_of(checks, tools, node, keep, name):
             process.wait()
 
 
+def check_pythons(checks, tools, keep):
+    """The same program on the newest wheels, on every other CPython that they and this host have."""
+    found = interpreters()
+    for minor in pythons.MINORS:
+        name = f"pythons: CPython 3.{minor}, torch_npu {pythons.VERSION}"
+        try:
+            if minor not in found:
+                raise serve.make_venv.WheelsError(f"CPython 3.{minor} is not installed")
+            python = pythons.ensure(minor, found[minor])
+        except serve.make_venv.WheelsError as error:
+            checks.skip(name, error)
+            continue
+        node = wheels_node.Node(tools.build, version=f"{pythons.VERSION}-3.{minor}", python=python)
+        guarded(checks, name, check_tensors_of, tools, node, keep, name)
+
+
 def check_large(checks, tools, node, keep):
     name = "large"
     with Scratch(keep) as scratch:
@@ -380,6 +399,16 @@ def check_frameworks(checks, tools, node, keep):
                 document, _ = tools.scan(process.pid)
                 checks.equal(f"frameworks: {framework} ({document['root']})",
                              {row["owner"]: row["bytes"] for row in document["owners"]}, wanted)
+                kib = 1024
+                kinds = {(row["kind"], row["expert"]): row["bytes"] for row in document["parameters"]}
+                checks.equal(f"frameworks: {framework}: experts, quantised ones, scales",
+                             {key: kinds.get(key) for key in ((kind, expert) for kind in
+                              ("quantised", "scale") for expert in (True, False))},
+                             {("quantised", True): 3 * 128 * kib, ("quantised", False): 3 * 32 * kib,
+                              ("scale", True): 3 * 4 * kib, ("scale", False): 3 * 2 * kib})
+                checks.equal(f"frameworks: {framework}: bytes and types of layers",
+                             [(row["bytes"], row["dtype_bytes"]) for row in document["layers"]],
+                             [(166 * kib, {"int8": 160 * kib, "float32": 6 * kib})] * 3)
             finally:
                 process.kill()
                 process.wait()
@@ -753,6 +782,8 @@ def main():
             elif chosen(args, "attached"):
                 guarded(checks, "attached", check_attached, node or wheels_node.Node(args.build),
                         binaries, args.keep)
+            if chosen(args, "pythons"):
+                check_pythons(checks, tools, args.keep)
             node = serve.make_node(args.build) if servers else None
             for name, options in servers.items():
                 guarded(checks, name, check_vllm, tools, node, binaries, name, options, args.keep)

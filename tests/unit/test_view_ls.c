@@ -130,8 +130,20 @@ static void status_joins_the_manager_with_the_ledger(void **state)
     do_free(w, 0xdead);
     struct view_context c = context_of(w);
     struct view_probe probe = {"libruntime.so", "aclrtMalloc", "entry", "attached", 12, UINT64_MAX};
-    struct view_target targets[] = {{200, "attached", "blocks", "full", NULL, 0.0025},
-                                    {999, "failed", "none", "none", "gone", -1}};
+    struct view_target targets[] = {{.tgid = 200,
+                                     .state = "attached",
+                                     .level = "blocks",
+                                     .coverage = "full",
+                                     .overhead_ratio = 0.0025,
+                                     .blocks_read = "full",
+                                     .names_read = "none",
+                                     .names_reason = "no CPython in this process"},
+                                    {.tgid = 999,
+                                     .state = "failed",
+                                     .level = "none",
+                                     .coverage = "none",
+                                     .reason = "gone",
+                                     .overhead_ratio = -1}};
     struct view_status_input in = {.version = "1.2.3",
                                    .kernel = "6.6.1",
                                    .uptime_ns = 5,
@@ -153,6 +165,10 @@ static void status_joins_the_manager_with_the_ledger(void **state)
     assert_null(member(item(d, "probes", 0), "cost_ns"));
     assert_int_equal(number(item(d, "targets", 0), "rank"), 1);
     assert_true(json_object_get_double(member(item(d, "targets", 0), "overhead_ratio")) == 0.0025);
+    assert_string_equal(text(item(d, "targets", 0), "names_read"), "none");
+    assert_string_equal(text(item(d, "targets", 0), "names_reason"), "no CPython in this process");
+    assert_null(member(item(d, "targets", 0), "blocks_reason"));
+    assert_null(member(item(d, "targets", 1), "names_read"));
     assert_null(member(item(d, "targets", 1), "overhead_ratio"));
     assert_null(member(item(d, "targets", 1), "rank"));
     assert_int_equal(number(member(d, "events"), "received"), 202); /* 201 allocations, one free */

@@ -16,10 +16,35 @@ def tensor(kib):
     return torch.zeros(kib << 10, dtype=torch.uint8, device="npu")
 
 
-class Model(torch.nn.Module):
+def parameter(tensor_):
+    return torch.nn.Parameter(tensor_, requires_grad=False)
+
+
+class Experts(torch.nn.Module):
+    """As quantised layers of vllm-ascend name them."""
+
     def __init__(self):
         super().__init__()
-        self.weight = torch.nn.Parameter(tensor(64), requires_grad=False)
+        self.w13_weight = parameter(tensor(128).view(torch.int8))
+        self.w13_weight_scale = parameter(torch.zeros(1 << 10, dtype=torch.float32, device="npu"))
+
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.experts = Experts()
+        self.q_proj = torch.nn.Module()
+        self.q_proj.weight = parameter(tensor(32).view(torch.int8))
+        self.q_proj.deq_scale = parameter(torch.zeros(512, dtype=torch.float32, device="npu"))
+
+
+class Model(torch.nn.Module):
+    """Per layer: 128 KiB of experts' int8, 4 of their scales, 32 of other int8, 2 of its scale; 64 plain."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = parameter(torch.zeros(32 << 10, dtype=torch.bfloat16, device="npu"))
+        self.layers = torch.nn.ModuleList(Layer() for _ in range(3))
         self.register_buffer("scale", tensor(4))
 
 
@@ -119,14 +144,15 @@ class RequestRouter:
 
 def main():
     kib = 1024
+    weights = (64 + 4 + 3 * (128 + 4 + 32 + 2)) * kib
     if sys.argv[1].startswith("sglang"):
         worker = OldWorker() if sys.argv[1] == "sglang_old" else TpModelWorker()
-        print(json.dumps({"PTA@sglang@weights": 68 * kib, "PTA@sglang@kv_cache": 1024 * kib,
+        print(json.dumps({"PTA@sglang@weights": weights, "PTA@sglang@kv_cache": 1024 * kib,
                           "PTA@sglang@input_batch": 32 * kib, "PTA@sglang@sampler": 8 * kib,
                           "PTA@sglang@buffers": 32 * kib}), flush=True)
         run_scheduler_process(worker)
     else:
-        print(json.dumps({"PTA@mindie@weights": 68 * kib, "PTA@mindie@kv_cache": 1024 * kib,
+        print(json.dumps({"PTA@mindie@weights": weights, "PTA@mindie@kv_cache": 1024 * kib,
                           "PTA@mindie@sampler": 8 * kib, "PTA@mindie@buffers": 32 * kib}), flush=True)
         RequestRouter()
 
