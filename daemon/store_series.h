@@ -30,7 +30,7 @@ struct store_point {
 /* Calls fn for every sample with a wall time from since on: kind after kind, each in the order of
  * writing, in which the rows of one process and moment stand together. Until fn returns non-zero.
  * fn may ask store_process_of() and store_owner_of(), and nothing else of the store. Returns what
- * fn did, 0, or -errno; -ENOENT no store. Cost: about 0.7 us per sample. */
+ * fn did, 0, or -errno; -ENOENT no store. Cost: about 0.15 us per row. */
 int store_series_each(struct store *store, uint64_t since_wall_ns,
                       int (*fn)(void *userdata, const struct store_point *point), void *userdata);
 

@@ -202,12 +202,8 @@ int trend_find(const struct trend_point *points, size_t count, struct trend *ret
     if (n < TREND_POINTS_MIN)
         return 0;
     find_floors(p, (size_t)n, &f);
-    size_t from = warm_up_end(&f);
-    int r = theil_sen(&f, from, ret);
-    if (r < 0)
-        return r;
-    fit(&f, from, ret, &noise);
-    size_t tail = f.count - (f.count - from) / PARTS;
+    size_t from = warm_up_end(&f), tail = f.count - (f.count - from) / PARTS;
+    int rank = rank_test(&f, from);
     ret->span_ns = p[n - 1].time_ns - p[0].time_ns;
     ret->first = (int64_t)f.bytes[from];
     ret->last = (int64_t)lowest(&f, tail < f.count ? tail : f.count - 1, f.count);
@@ -215,15 +211,19 @@ int trend_find(const struct trend_point *points, size_t count, struct trend *ret
         if ((int64_t)f.bytes[i] > ret->highest)
             ret->highest = (int64_t)f.bytes[i];
     ret->growth = ret->last - ret->first;
-    int rank = rank_test(&f, from);
-    double risen = ret->per_hour * (f.hours[f.count - 1] - f.hours[from]);
     ret->shape = TREND_FLAT;
     if (rank < 0)
         ret->shape = TREND_SHRINKING;
     else if (rank > 0 || ret->growth > GROWTH_MIN_BYTES)
         ret->shape = shape_of_parts(&f, from);
-    if (ret->shape == TREND_GROWING && (rank <= 0 || ret->r2 < R2_LEAST ||
-                                        risen < GROWTH_MIN_BYTES || risen < NOISE_FACTOR * noise))
+    if (ret->shape != TREND_GROWING)
+        return 0; /* most series; the slope of every pair is what costs */
+    int r = theil_sen(&f, from, ret);
+    if (r < 0)
+        return r;
+    fit(&f, from, ret, &noise);
+    double risen = ret->per_hour * (f.hours[f.count - 1] - f.hours[from]);
+    if (rank <= 0 || ret->r2 < R2_LEAST || risen < GROWTH_MIN_BYTES || risen < NOISE_FACTOR * noise)
         ret->shape = TREND_FLAT;
     return 0;
 }

@@ -30,15 +30,16 @@ enum trend_shape {
 
 struct trend {
     enum trend_shape shape;
-    double per_hour, per_hour_low, per_hour_high; /* slope of the floor, and its 95 % interval */
-    double r2;                                    /* of a straight line through the floor */
-    int64_t first, last, highest;                 /* of the floor */
-    int64_t growth;                               /* last - first of the floor, after a warm-up */
+    /* Of a series that grows: slope of the floor, its 95 % interval, r squared of a straight line.
+     */
+    double per_hour, per_hour_low, per_hour_high, r2;
+    int64_t first, last, highest; /* of the floor */
+    int64_t growth;               /* last - first of the floor, after a warm-up */
     uint64_t span_ns;
 };
 
 /* Points in any order; times that are equal count once. Returns 0; -ENOMEM.
- * Cost: O(n log n) and 20,000 pairs. */
+ * Cost: O(n) and 20,000 pairs: 30 us, 2 ms for a series that grows. */
 int trend_find(const struct trend_point *points, size_t count, struct trend *ret);
 
 #endif

@@ -454,6 +454,17 @@ def bench_ledger(build):
            figures["breakdown_ms"] <= 50)
 
 
+def bench_analysis(build):
+    out = subprocess.run([f"{build}/tests/bench/bench_analysis"], capture_output=True, text=True, check=True).stdout
+    figures = json.loads(out)
+    for what, key in [("frag of 16 ranks over 1,000,000 blocks", "frag_ms"),
+                      ("frag --request of one process with 1,000,000 blocks", "frag_one_process_ms"),
+                      ("leaks: frames and streams in 1,000,000 blocks", "leak_blocks_one_process_ms"),
+                      ("leaks: six hours of samples of 16 ranks, read", "series_ms"),
+                      ("leaks: 400 series of 600 steps, judged", "judge_ms")]:
+        record(what, f"{figures[key]:.1f} ms", "<= 200 ms", figures[key] <= 200)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
@@ -469,6 +480,7 @@ def main():
         "attach": lambda: bench_attach(build),
         "ranks": lambda: bench_ranks(build),
         "ledger": lambda: bench_ledger(build),
+        "analysis": lambda: bench_analysis(build),
     }
     print(f"{'what':<58} {'measured':<44} {'bar':<26}")
     for name, bench in benches.items():
