@@ -12,6 +12,7 @@
 
 #include "alloc_conf.h"
 #include "leak_blocks.h"
+#include "leak_steps.h"
 #include "limits.h"
 #include "map.h"
 #include "method_context.h"
@@ -62,6 +63,7 @@ struct gather {
     uint64_t since_ns, until_ns; /* wall */
     struct map lives, series;
     struct marks marks;
+    struct leak_steps steps;
     uint64_t points;
     bool is_full, is_now;
 };
@@ -356,6 +358,26 @@ static int lists_fill(struct gather *g, struct leak_series *list, size_t *ret_co
     return r;
 }
 
+static int on_process(void *userdata, const struct ledger_process *p)
+{
+    struct gather *g = userdata;
+    bool is_wanted = p->alive && view_filter_process(g->context, &p->facts);
+    return is_wanted ? leak_steps_add(&g->steps, g->m->ledger, p) : 0;
+}
+
+/* What earlier steps left behind can only be told of now. */
+static int steps_find(struct gather *g)
+{
+    int r = 0;
+
+    leak_steps_init(&g->steps, g->marks.times, g->is_now ? g->marks.time_count : 0);
+    if (g->is_now && g->marks.time_count)
+        r = ledger_each_process(g->m->ledger, on_process, g);
+    if (r == 0)
+        leak_steps_end(&g->steps);
+    return r;
+}
+
 static int judge(struct gather *g, struct json *j)
 {
     struct leak_series *list = calloc((size_t)g->series.count + 1, sizeof(*list));
@@ -364,6 +386,7 @@ static int judge(struct gather *g, struct json *j)
         .marks = g->marks.times,
         .mark_count = g->marks.time_count,
         .mark_name = g->marks.wanted,
+        .steps = &g->steps,
         .least_ns = SAMPLES_LEAST * g->m->config.store_sample_interval,
         .free_fn = on_free,
         .expandable_fn = on_expandable,
@@ -373,7 +396,10 @@ static int judge(struct gather *g, struct json *j)
     int r = list ? lists_fill(g, list, &in.count) : -ENOMEM;
 
     if (r == 0)
+        r = steps_find(g);
+    if (r == 0)
         r = leaks_write(&in, j);
+    leak_steps_done(&g->steps);
     free(list);
     return r;
 }

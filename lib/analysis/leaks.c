@@ -14,6 +14,7 @@
 
 #include "cleanup.h"
 #include "leak_cycles.h"
+#include "leak_steps.h"
 #include "units.h"
 
 #define MIB ((uint64_t)1 << 20)
@@ -42,6 +43,7 @@ static struct leak_finding *finding_add(struct leak_findings *f, const struct le
     }
     struct leak_finding *n = &f->items[f->count++];
     *n = (struct leak_finding){.series = s,
+                               .since_ns = s->count ? s->samples[0].time_ns : 0,
                                .kind = kind,
                                .trend = *t,
                                .full_ns = ANALYSIS_UNKNOWN,
@@ -335,6 +337,49 @@ static int judge_opaque(const struct leak_series *s, struct leak_findings *fs)
     return 0;
 }
 
+static bool has_finding(const struct leak_findings *fs, const struct leak_series *s)
+{
+    for (size_t i = 0; i < fs->count; i++)
+        if (is_same_process(fs->items[i].series, s) && fs->items[i].series->owner &&
+            strcmp(fs->items[i].series->owner, s->owner) == 0 &&
+            strcmp(fs->items[i].kind, "opaque") != 0)
+            return true;
+    return false;
+}
+
+/* Steps say it sooner than a trend: an owner of which many steps left something. */
+static int judge_steps(const struct leak_input *in, struct leak_findings *fs)
+{
+    char a[UNITS_TEXT_BYTES];
+
+    for (uint32_t n = 0; in->steps && (n = map_next(&in->steps->survivors, n));) {
+        const struct leak_survivor *v = map_at(&in->steps->survivors, n);
+        double per_hour = v->step_ns ? (double)v->bytes_per_step / (double)v->step_ns * HOUR_NS : 0;
+        struct trend t = {.shape = TREND_GROWING,
+                          .per_hour = per_hour,
+                          .per_hour_low = per_hour,
+                          .per_hour_high = per_hour,
+                          .last = (int64_t)v->bytes,
+                          .span_ns = v->step_ns * v->step_count};
+        if (!v->is_leak || has_finding(fs, &v->of))
+            continue;
+        struct leak_finding *f =
+            finding_add(fs, &v->of, is_workspace(v->of.owner) ? "growth" : "leak", &t);
+        if (!f)
+            return -ENOMEM;
+        f->since_ns = v->first_ns;
+        f->per_cycle = (double)v->bytes_per_step;
+        f->cycles = v->step_count;
+        f->cycle_source = in->mark_name;
+        snprintf(f->evidence, sizeof(f->evidence),
+                 "%u of %u steps left blocks that are alive after the next step: %s in %llu",
+                 v->steps, v->step_count, bytes_text(a, (double)v->bytes),
+                 (unsigned long long)v->blocks);
+        time_to_full(in, f);
+    }
+    return 0;
+}
+
 int leaks_judge(const struct leak_input *in, struct leak_findings *fs)
 {
     int r = 0;
@@ -342,6 +387,8 @@ int leaks_judge(const struct leak_input *in, struct leak_findings *fs)
     for (size_t i = 0; r == 0 && i < in->count; i++)
         if (in->series[i].source == LEAK_OWNER)
             r = judge_owner(in, &in->series[i], fs);
+    if (r == 0)
+        r = judge_steps(in, fs);
     for (size_t i = 0; r == 0 && i < in->count; i++)
         if (in->series[i].source == LEAK_RESERVED)
             r = judge_reserved(in, &in->series[i], fs);

@@ -42,6 +42,8 @@ struct leak_series {
 #define LEAK_STREAMS_MAX 4
 
 /* What of a series is alive now and was allocated since a time. */
+struct leak_steps;
+
 struct leak_blocks {
     uint64_t blocks, bytes;
     uint64_t frames_bytes; /* of those with the frames that have most */
@@ -56,8 +58,9 @@ struct leak_input {
     size_t count;
     const uint64_t *marks; /* times that repeat, in order: steps, sleep and wake */
     size_t mark_count;
-    const char *mark_name; /* NULL none */
-    uint64_t least_ns;     /* a series that is shorter is not judged */
+    const char *mark_name;          /* NULL none */
+    const struct leak_steps *steps; /* what is alive of earlier steps; NULL: no marks, or not now */
+    uint64_t least_ns;              /* a series that is shorter is not judged */
     /* All may be NULL. Free bytes of a device, ANALYSIS_UNKNOWN; whether a process has expandable
      * segments; what of a series was allocated since a time of the samples' clock, false unknown.
      */
@@ -68,8 +71,8 @@ struct leak_input {
     void *userdata;
 };
 
-/* "findings": [...] and "judged": {series, too_short} into the object that is open; the fastest
- * growth first. Returns 0; -ENOMEM. */
+/* "findings": [...], the fastest growth first, "survivors": [...] of earlier steps, the most bytes
+ * first, and "judged": {series, too_short} into the object that is open. Returns 0; -ENOMEM. */
 int leaks_write(const struct leak_input *in, struct json *j);
 
 #endif

@@ -9,6 +9,7 @@
 
 struct leak_finding {
     const struct leak_series *series;
+    uint64_t since_ns; /* what is alive of it and is younger, has grown */
     const char *kind;
     struct trend trend;
     double per_cycle; /* of `cycles` turns, 0: not known */

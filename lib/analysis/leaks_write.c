@@ -5,7 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <errno.h>
+
+#include "cleanup.h"
+#include "leak_steps.h"
 #include "leaks_internal.h"
+#include "sort.h"
+
+#define SURVIVORS_MAX 100
 
 static int compare_finding(const void *a, const void *b)
 {
@@ -33,12 +40,12 @@ static const char *owner_of(const struct leak_series *s)
 }
 
 /* Where what has grown was allocated. */
-static void write_blocks(const struct leak_input *in, const struct leak_finding *f, struct json *j)
+static void write_blocks(const struct leak_input *in, const struct leak_series *s,
+                         uint64_t since_ns, struct json *j)
 {
-    const struct leak_series *s = f->series;
     struct leak_blocks b = {.blocks = 0};
-    bool known = in->blocks_fn && s->count && s->source != LEAK_HOST &&
-                 in->blocks_fn(in->userdata, s, s->samples[0].time_ns, &b);
+    bool known =
+        in->blocks_fn && s->source != LEAK_HOST && in->blocks_fn(in->userdata, s, since_ns, &b);
 
     json_karray(j, "frames");
     for (size_t i = 0; i < b.frame_count; i++)
@@ -82,9 +89,44 @@ static void write_finding(const struct leak_input *in, const struct leak_finding
     analysis_u64(j, "time_to_full_ns", f->full_ns);
     analysis_u64(j, "time_to_full_low_ns", f->full_low_ns);
     analysis_u64(j, "time_to_full_high_ns", f->full_high_ns);
-    write_blocks(in, f, j);
+    write_blocks(in, f->series, f->since_ns, j);
     json_kstr(j, "evidence", f->evidence);
     json_end(j);
+}
+
+/* Steps that left something, whether that is a leak or not. */
+static int write_survivors(const struct leak_input *in, struct json *j)
+{
+    uint32_t count = in->steps ? in->steps->survivors.count : 0, n = 0;
+    _cleanup_free_ struct sort_key *keys = malloc((count + 1) * sizeof(*keys));
+
+    if (!keys)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < count; i++) {
+        n = map_next(&in->steps->survivors, n);
+        const struct leak_survivor *v = map_at(&in->steps->survivors, n);
+        keys[i] = (struct sort_key){~v->bytes, n};
+    }
+    int r = sort_keys(keys, count);
+    json_karray(j, "survivors");
+    for (uint32_t i = 0; r == 0 && i < count && i < SURVIVORS_MAX; i++) {
+        const struct leak_survivor *v = map_at(&in->steps->survivors, keys[i].index);
+        json_object(j);
+        json_ku64(j, "tgid", v->of.tgid);
+        write_number(j, "rank", v->of.rank);
+        write_number(j, "device", v->of.device);
+        json_kstr(j, "owner", v->of.owner);
+        json_kstr(j, "level", v->of.level);
+        json_ku64(j, "steps", v->steps);
+        json_ku64(j, "of_steps", v->step_count);
+        json_ku64(j, "blocks", v->blocks);
+        json_ku64(j, "bytes", v->bytes);
+        json_ku64(j, "bytes_per_step", v->bytes_per_step);
+        json_kbool(j, "leak", v->is_leak);
+        json_end(j);
+    }
+    json_end(j);
+    return r;
 }
 
 int leaks_write(const struct leak_input *in, struct json *j)
@@ -99,6 +141,7 @@ int leaks_write(const struct leak_input *in, struct json *j)
         for (size_t i = 0; i < fs.count; i++)
             write_finding(in, &fs.items[i], j);
         json_end(j);
+        r = write_survivors(in, j);
         json_kobject(j, "judged");
         json_ku64(j, "series", in->count);
         json_ku64(j, "too_short", fs.too_short);

@@ -30,8 +30,8 @@ def near(got, wanted, what, percent=1.0, least=0):
 class Run:
     """A scenario under a daemon, stopped at its checkpoints. changes: (pattern, text) of its lines."""
 
-    def __init__(self, scratch, name, changes=(), arguments=(), detail="all"):
-        text = open(os.path.join(SCENARIOS, name + ".sim"), encoding="utf-8").read()
+    def __init__(self, scratch, name, changes=(), arguments=(), detail="all", text=None, python=False):
+        text = text or open(os.path.join(SCENARIOS, name + ".sim"), encoding="utf-8").read()
         for pattern, replacement in changes:
             text, count = re.subn(pattern, replacement, text, flags=re.M)
             check(count, f"{name}: no line fits {pattern}")
@@ -52,8 +52,11 @@ class Run:
         self.steps = scratch.path("steps")
         self.truth_dir = scratch.path("truth")
         os.mkdir(self.steps)
+        driver = [program("sim/npusim-run")]
+        if python:
+            driver = [sys.executable, os.path.join(SCENARIOS, "../python/npusim_run.py"), "--run", driver[0]]
         self.process = subprocess.Popen(
-            [program("sim/npusim-run"), "--step", self.steps, "--truth", self.truth_dir, *arguments, path],
+            [*driver, "--step", self.steps, "--truth", self.truth_dir, *arguments, path],
             env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         scratch.at_end(harness.stop_process, self.process)
         self.started = {}
@@ -567,6 +570,93 @@ def test_r19_pinned(scratch):
     pinned, = (f for f in found if f["owner"] != "RSS")
     seconds = (truth["time_ns"] - run.started["0"]["time_ns"]) / 1e9
     near(pinned["bytes_per_hour"], 4 * MIB * 100 / seconds * 3600, "slope", percent=10)
+    run.end()
+
+
+STEPS = """
+devices 2 64GiB
+array keep 64
+rank 0 device=0 title=VLLM::Worker
+  phase weights
+    tensor w 8GiB
+  end
+  repeat 22 as=i
+    checkpoint step
+    phase activation
+      tensor a 500MiB
+      frames Cache.put>Cache.insert
+        tensor keep[$i] 24MiB
+      end
+      del a
+    end
+    sleep 300ms
+  end
+  checkpoint grown
+  del keep[*]
+  checkpoint freed
+end
+"""
+
+
+def marked_steps(scratch, changes=(), size=24 * MIB, device=0):
+    """A tensor kept by every step: bytes per step by the marks, what survives, and where it is allocated."""
+    text = STEPS
+    for pattern, replacement in changes:
+        text = re.sub(pattern, replacement, text, flags=re.M)
+    run = Run(scratch, "steps", text=text, python=True)
+    for i in range(22):
+        name = f"step.{i + 1}" if i else "step"
+        tgid = run.reach(name)["tgid"]
+        run.daemon.cli("mark", "step")
+        if i == 9:  # too early for a trend, not for the steps
+            found, = findings(run, tgid, bool)
+            equal((found["kind"], found["cycles"]), ("leak", 7), "by the steps alone")
+            check("7 of 7 steps left blocks" in found["evidence"], "the evidence", found["evidence"])
+            near(found["bytes_per_cycle"], size, "bytes per step, by the steps alone")
+        run.go(name)
+    run.reach("grown")
+    found, = findings(run, tgid, bool)
+    equal((found["kind"], found["device"], found["cycle_source"]), ("leak", device, "step"), "kind, device, cycles by")
+    near(found["bytes_per_cycle"], size, "bytes per step")
+    for name in ("Cache.insert", "Cache.put"):
+        check(any(f.startswith(name + " ") for f in found["frames"]), f"no frame {name}", found["frames"])
+    survivors = run.daemon.json("leaks", "--pid", str(tgid))["survivors"]
+    kept, = (s for s in survivors if s["leak"])
+    equal((kept["steps"], kept["of_steps"], kept["blocks"]), (19, 19, 19), "steps that left something, of those that can be told")
+    near(kept["bytes_per_step"], size, "bytes that a step left")
+    equal(kept["owner"], found["owner"], "owner")
+    run.go("grown")
+    run.reach("freed")
+    findings(run, tgid, lambda fs: not fs, kinds={"leak", "growth"})
+    equal([s for s in run.daemon.json("leaks", "--pid", str(tgid))["survivors"] if s["leak"]], [], "survivors that were freed")
+    run.end()
+
+
+def test_marked_steps(scratch):
+    """A leak of 24 MiB per marked step, with its frames."""
+    marked_steps(scratch)
+
+
+def test_marked_steps_device(scratch):
+    """A leak of 3 MiB per marked step on the second card."""
+    marked_steps(scratch, [("device=0", "device=1"), ("24MiB", "3MiB")], size=3 * MIB, device=1)
+
+
+def test_leaks_bad_input(scratch):
+    """Empty and impossible windows, and processes that are not there."""
+    run = Run(scratch, "r15_opaque")
+    tgid = str(run.reach("up")["tgid"])
+    daemon = run.daemon
+    early = daemon.json("leaks", "--pid", tgid)
+    check(all(f["kind"] == "opaque" for f in early["findings"]), "a finding before there are samples", early)
+    past = daemon.json("leaks", "--since", "@1000", "--until", "@2000")
+    equal((past["findings"], past["judged"]["series"], past["survivors"]), ([], 0, []), "a window without samples")
+    for arguments, code in [(("--since", "-1h", "--until", "-2h"), 2), (("--since", "+1h"), 2), (("--pid", "1"), 4),
+                            (("--mark", "none"), 0), (("--rank", "77"), 0)]:
+        out = daemon.cli("leaks", *arguments, expect=code)
+        check(code == 0 or out.stderr.count("\n") == 1, "one line of error", out.stderr)
+    equal(daemon.cli("leaks", "--rank", "77").stdout, "no samples in this window: nothing can be said\n", "no such rank")
+    equal(daemon.cli("frag", "--pid", "1", expect=4).stdout, "", "no such process")
     run.end()
 
 

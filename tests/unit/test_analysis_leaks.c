@@ -148,6 +148,107 @@ static void no_false_alarm(void **state)
     assert_int_equal(alarms, 0);
 }
 
+/* The series of one rank of a server that has no leak: weights and a KV cache, activations that
+ * come and go with the load, a pool that has taken what it needs, host memory that breathes. */
+static size_t server(uint64_t seed, size_t count, struct series_sample *samples,
+                     struct leak_series *series)
+{
+    static const struct {
+        enum leak_source source;
+        const char *owner, *level;
+    } of[] = {
+        {LEAK_OWNER, "PTA@vllm@weights", "allocated"},
+        {LEAK_OWNER, "PTA@vllm@kv_cache", "allocated"},
+        {LEAK_OWNER, "PTA@vllm@serve", "allocated"},
+        {LEAK_OWNER, "CANN@HCCL", "physical"},
+        {LEAK_OWNER, "PTA@vllm@serve", "pending"},
+        {LEAK_ALLOCATED, NULL, NULL},
+        {LEAK_ACTIVE, NULL, NULL},
+        {LEAK_RESERVED, NULL, NULL},
+        {LEAK_DEVICE, NULL, NULL},
+        {LEAK_HOST, "RSS", NULL},
+        {LEAK_HOST, "PTA@pinned", "host"},
+    };
+    enum { N = sizeof(of) / sizeof(of[0]) };
+    uint64_t s = seed * 104729;
+    double fixed[3] = {(double)(4 * GIB + random_next(&s) % (30 * GIB)),
+                       (double)(8 * GIB + random_next(&s) % (20 * GIB)),
+                       (double)(MIB * (200 + random_next(&s) % 3000))};
+    double load = (double)(MIB * (50 + random_next(&s) % 4000)), day = 30 + uniform(&s) * 300;
+    double late = uniform(&s) * (double)count, jump = uniform(&s) < 0.5 ? 0 : 500.0 * (double)MIB;
+
+    for (size_t k = 0; k < N; k++)
+        series[k] = (struct leak_series){.tgid = 7,
+                                         .source = of[k].source,
+                                         .owner = of[k].owner,
+                                         .level = of[k].level,
+                                         .samples = samples + k * count,
+                                         .count = count,
+                                         .device = of[k].source == LEAK_HOST ? -1 : 0};
+    for (size_t i = 0; i < count; i++) {
+        double part = (double)i / day, wave = part - (double)(uint64_t)part;
+        double season = wave < 0.5 ? wave * 2 : 2 - wave * 2;
+        double active = load * (0.2 + 0.8 * season) * uniform(&s);
+        double step = (double)i >= late ? jump : 0;
+        double waits = active * 0.1 * uniform(&s);
+        double used = fixed[0] + fixed[1] + active + step;
+        double pool = fixed[0] + fixed[1] + load + jump;
+        double value[N] = {fixed[0],
+                           fixed[1],
+                           active + step,
+                           fixed[2],
+                           waits,
+                           used,
+                           used + waits,
+                           pool,
+                           pool + fixed[2],
+                           5e9 + 3e8 * season + 1e8 * uniform(&s) * uniform(&s),
+                           5e8 + 1e6 * uniform(&s)};
+        for (size_t k = 0; k < N; k++)
+            samples[k * count + i] = (struct series_sample){
+                (i + 1) * 60 * SECOND_NS, (uint64_t)value[k], 20 + random_next(&s) % 60};
+    }
+    return N;
+}
+
+static unsigned count_of(const char *text, const char *word)
+{
+    unsigned count = 0;
+    for (; (text = strstr(text, word)); text++)
+        count++;
+    return count;
+}
+
+/* Fifty servers that are steady, and the same with a leak of 200 MiB per hour in one owner. */
+static void servers(void **state)
+{
+    enum { COUNT = 480 };
+    struct series_sample *samples = calloc(16 * COUNT, sizeof(*samples));
+    struct leak_series series[16];
+
+    assert_non_null(samples);
+    for (uint64_t seed = 1; seed <= 50; seed++)
+        for (int leaks = 0; leaks < 2; leaks++) {
+            struct leak_input in = {.series = series,
+                                    .count = server(seed, COUNT, samples, series)};
+            struct json j = {0};
+            for (size_t i = 0; leaks && i < COUNT; i++) { /* of HCCL, and so of the device */
+                samples[3 * COUNT + i].bytes += i * 200 * MIB / 60;
+                samples[3 * COUNT + i].blocks = 10 + i;
+                samples[8 * COUNT + i].bytes += i * 200 * MIB / 60;
+            }
+            json_object(&j);
+            assert_int_equal(leaks_write(&in, &j), 0);
+            json_end(&j);
+            assert_int_equal(json_finish(&j), 0);
+            if (count_of(j.data, "\"kind\"") != (unsigned)leaks)
+                fail_msg("seed %u: %s", (unsigned)seed, j.data);
+            assert_int_equal(count_of(j.data, "\"owner\":\"CANN@HCCL\""), leaks);
+            json_done(&j);
+        }
+    free(samples);
+}
+
 /* 0.1 % per hour in an owner of 8 GiB, a sample a minute: 8.6 MiB per hour within 200 samples. */
 static void slow_leak(void **state)
 {
@@ -215,7 +316,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden),     cmocka_unit_test(no_false_alarm),
         cmocka_unit_test(slow_leak),  cmocka_unit_test(leak_under_load),
-        cmocka_unit_test(odd_series),
+        cmocka_unit_test(odd_series), cmocka_unit_test(servers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
