@@ -58,7 +58,7 @@ static int server_start(const struct args *args, const struct demo_paths *paths,
         int fd = open(args->verbose ? "/dev/stderr" : "/dev/null", O_WRONLY | O_CLOEXEC);
         if (fd >= 0)
             dup2(fd, STDOUT_FILENO);
-        execl(paths->program, "npusim-run", paths->scenario, (char *)NULL);
+        execl(paths->program, "npusim-run", "--stay", paths->scenario, (char *)NULL);
         fprintf(stderr, "npumem: %s: %s\n", paths->program, strerror(errno));
         _exit(127);
     }

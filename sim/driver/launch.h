@@ -14,7 +14,7 @@ struct options {
     const char *in_process; /* rank to run without exec, NULL: all ranks as processes */
     char *defines[DEFINES_MAX];
     size_t define_count;
-    bool stepping, dump, check, quiet;
+    bool stepping, stay, dump, check, quiet;
     int rank_index;  /* >= 0: this process is that rank */
     char self[3072]; /* path of this program */
     char libraries_buffer[3200], torch_buffer[3200];

@@ -28,6 +28,7 @@ static const char usage_text[] =
     "  --step DIR             checkpoints wait for DIR/go.NAME (or go.RANK.NAME, go.all)\n"
     "  --control DIR          keep the meeting-point files in DIR\n"
     "  --in-process[=RANK]    run one rank in this process, without exec\n"
+    "  --stay                 a rank that is through keeps what it holds until SIGTERM\n"
     "  -D NAME=VALUE          replace a param of the scenario (repeatable)\n"
     "  --check                read the scenario, run nothing\n"
     "  --dump                 print the compiled scenario as JSON, run nothing\n"
@@ -45,6 +46,7 @@ enum {
     OPTION_DUMP,
     OPTION_RANK_INDEX,
     OPTION_STEPPING,
+    OPTION_STAY,
     OPTION_PADDING,
 };
 
@@ -60,6 +62,7 @@ static const struct option long_options[] = {
     {"dump", no_argument, NULL, OPTION_DUMP},
     {"rank-index", required_argument, NULL, OPTION_RANK_INDEX},
     {"stepping", no_argument, NULL, OPTION_STEPPING},
+    {"stay", no_argument, NULL, OPTION_STAY},
     {"padding", required_argument, NULL, OPTION_PADDING},
     {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0}};
@@ -100,6 +103,9 @@ static int option_take(struct options *o, int option)
         return 0;
     case OPTION_STEPPING:
         o->stepping = true;
+        return 0;
+    case OPTION_STAY:
+        o->stay = true;
         return 0;
     case OPTION_PADDING:
         return 0;

@@ -75,6 +75,8 @@ int rank_spawn(const struct options *options, const struct scenario *s, uint32_t
     }
     if (options->stepping)
         argv[n++] = "--stepping";
+    if (options->stay)
+        argv[n++] = "--stay";
     for (size_t i = 0; i < options->define_count; i++) {
         argv[n++] = "-D";
         argv[n++] = options->defines[i];
@@ -196,6 +198,8 @@ int rank_main(const struct options *options, const struct scenario *s, uint32_t 
     if (libraries_load(options, process))
         return 1;
     int code = process_run(process);
+    while (options->stay && code == 0 && !process->stop)
+        usleep(10000);
     fflush(NULL);
     return code;
 }
