@@ -3,6 +3,8 @@
  * method_budget.c - the method Budget: the plan of each rank's KV cache, and where the servers
  * answer.
  */
+#include <string.h>
+
 #include "budget_view.h"
 #include "method_context.h"
 #include "methods.h"
@@ -32,8 +34,10 @@ static void list_servers(struct manager *m, struct list *list)
     for (struct target *t = targets_first(m->targets); t; t = t->next) {
         uint32_t server = t->facts.server_tgid ? t->facts.server_tgid : t->tgid;
         size_t at = 0;
-        if (t->has_workers || list->count == SERVERS_SHOWN_MAX)
-            continue;
+        const char *line = servers_line(m->servers, t->tgid);
+        if (t->has_workers || list->count == SERVERS_SHOWN_MAX || !line ||
+            (!strcasestr(line, "vllm") && !strstr(line, "sglang")))
+            continue; /* no server that is known to tell */
         while (at < list->count && list->servers[at].tgid != server)
             at++;
         if (at < list->count)
