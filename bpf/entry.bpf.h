@@ -173,6 +173,8 @@ NM_INLINE int nm_block_report(struct nm_memory_usage *m)
             return 0;
         }
     }
+    if (m->action == NM_BLOCK_FREE && m->component == NM_BLOCK_CACHING)
+        look = nm_py_collected(pid_tgid);
     e = nm_event_begin(NM_EVENT_BLOCK, pid_tgid, start_ticks, 0, now);
     if (!e)
         return 0;

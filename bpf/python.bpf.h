@@ -614,4 +614,34 @@ NM_INLINE u64 nm_py_look(u64 pid_tgid, u32 start_ticks, u32 want_stack)
     return frame ? nm_py_walk(st, frame, want_stack) : 0;
 }
 
+/*
+ * Whether a garbage collection of the thread's interpreter runs, as the phase of a free. A
+ * collection sets the counts of its generation and the younger ones to 0 and adds one to the next
+ * older: that tells which it is. Costs two reads when none runs.
+ */
+NM_INLINE u64 nm_py_collected(u64 pid_tgid)
+{
+    struct nm_py_state *st;
+    u32 collecting = 0, count1 = 1, count2 = 1, generation;
+    u64 at;
+
+    if (!nm_py_enabled)
+        return 0;
+    st = nm_py_state_get(pid_tgid);
+    if (!st || st->generation != nm_py_generation || !st->process.layout.interpreter_gc)
+        return 0;
+    at = nm_py_pointer(st->process.interpreters);
+    if (!at)
+        return 0;
+    at += st->process.layout.interpreter_gc;
+    if (bpf_probe_read_user(&collecting, sizeof(collecting),
+                            (const void *)(at + NM_PY_GC_COLLECTING)) ||
+        !collecting)
+        return 0;
+    bpf_probe_read_user(&count1, sizeof(count1), (const void *)(at + NM_PY_GC_COUNT1));
+    bpf_probe_read_user(&count2, sizeof(count2), (const void *)(at + NM_PY_GC_COUNT2));
+    generation = count1 ? 0 : count2 ? 1 : 2;
+    return NM_PHASE_COLLECTED | generation << 19;
+}
+
 #endif

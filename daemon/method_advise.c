@@ -2,6 +2,8 @@
 /*
  * method_advise.c - the method Advise.
  */
+#include <string.h>
+
 #include "advise_view.h"
 #include "method_context.h"
 #include "methods.h"
@@ -13,11 +15,24 @@ static void on_reports(void *userdata, uint32_t tgid, uint64_t *ret_failures,
     oom_log_count(m->oom, tgid, ret_failures, ret_recovered);
 }
 
+static void on_collector(void *userdata, uint32_t tgid, struct advise_gc *ret)
+{
+    struct manager *m = userdata;
+    struct python_collector c;
+
+    if (!python_collector(m->python, tgid, &c))
+        return;
+    ret->is_known = true;
+    ret->is_enabled = c.is_enabled;
+    memcpy(ret->collections, c.collections, sizeof(ret->collections));
+    memcpy(ret->uncollectable, c.uncollectable, sizeof(ret->uncollectable));
+}
+
 int method_advise(struct api_call *call, void *userdata)
 {
     struct manager *m = userdata;
     struct method_filter f = {};
-    struct advise_query q = {.reports_fn = on_reports};
+    struct advise_query q = {.reports_fn = on_reports, .gc_fn = on_collector};
     struct view_context c;
     struct json j = {};
     int r = method_filter_read(call, &f);

@@ -164,6 +164,9 @@ static void process_tell(struct python *p, struct python_process *pp)
         .interpreters = pp->runtime.address + pp->runtime.layout.runtime_interpreters,
         .layout = pp->runtime.layout.walk,
     };
+    struct python_collector collector;
+    if (python_collector_read(&pp->runtime, &collector) < 0)
+        pp->told.layout.interpreter_gc = 0; /* as if it were not known */
     namespace_read(pp);
     pp->has_runtime = true;
     python_threads_tell(p, pp, 0);
@@ -348,4 +351,12 @@ const char *python_reason(struct python *p, uint32_t tgid)
 {
     struct python_process *pp = process_find(p, tgid);
     return pp && pp->alive && pp->error[0] ? pp->error : NULL;
+}
+
+bool python_collector(struct python *p, uint32_t tgid, struct python_collector *ret)
+{
+    struct python_process *pp = p ? process_find(p, tgid) : NULL;
+
+    return pp && pp->alive && pp->has_runtime && pp->told.layout.interpreter_gc &&
+           python_collector_read(&pp->runtime, ret) == 0;
 }

@@ -19,6 +19,7 @@
 #include "event.h"
 #include "phases.h"
 #include "probe_set.h"
+#include "python_layout.h"
 
 #define PYTHON_STACKS_MAX 8192u /* stacks whose names are kept, per process */
 #define PYTHON_NAMES_MAX 65536u /* names kept, per process */
@@ -57,6 +58,10 @@ uint32_t python_phase(struct python *p, uint32_t tgid, uint32_t stack, uint32_t 
  * into a kernel map. */
 bool python_has_summed(struct python *p, uint32_t tgid, uint32_t start_ticks, uint16_t device,
                        uint64_t address);
+
+/* Counters of the process's garbage collector, read from its memory now. false: there is none, or
+ * it is kept in a way that is not known. */
+bool python_collector(struct python *p, uint32_t tgid, struct python_collector *ret);
 
 /* Names of a stack's frames, the innermost first, at most max; borrowed until the process's record
  * goes. Returns their number, 0 unknown. */

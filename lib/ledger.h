@@ -284,6 +284,14 @@ struct ledger_phase_use {
 void ledger_phase_name(const struct ledger *l, uint32_t phase, char ret[PHASE_OWNER_MAX]);
 /* Whether a class is the one with this word of the ledger's phase table ("kv_cache"). */
 bool ledger_phase_is(const struct ledger *l, uint32_t class_id, const char *word);
+/* Blocks freed while Python's garbage collector ran, by its generation: a reference cycle had held
+ * them. Blocks below the threshold are not in it. */
+struct ledger_collected {
+    uint64_t freed_bytes[3], freed_blocks[3];
+    uint64_t largest_bytes; /* freed by one collection of the oldest generation */
+};
+/* Zeroed for an unknown process. */
+void ledger_collected(const struct ledger *l, uint32_t tgid, struct ledger_collected *ret);
 int ledger_each_phase(const struct ledger *l, uint32_t tgid,
                       int (*fn)(void *, const struct ledger_phase_use *), void *userdata);
 

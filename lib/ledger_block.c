@@ -221,6 +221,29 @@ static int caching_malloc(struct ledger *l, struct process *p, struct pool *pool
     return r;
 }
 
+/* Frees of one collection follow each other closely; the next collection comes seconds later. */
+#define COLLECTION_GAP_NS 100000000ull
+
+static void collected_add(struct process *p, const struct nm_event *event)
+{
+    uint64_t bytes = (uint64_t)-event->block.size_bytes;
+    unsigned generation = NM_PHASE_GENERATION(event->block.phase);
+    struct ledger_collected *c = &p->collected;
+
+    if (generation > 2)
+        return;
+    c->freed_bytes[generation] += bytes;
+    c->freed_blocks[generation]++;
+    if (generation < 2)
+        return;
+    if (event->time_ns > p->collection_ns + COLLECTION_GAP_NS)
+        p->collection_bytes = 0;
+    p->collection_ns = event->time_ns;
+    p->collection_bytes += bytes;
+    if (p->collection_bytes > c->largest_bytes)
+        c->largest_bytes = p->collection_bytes;
+}
+
 static int caching_apply(struct ledger *l, struct process *p, struct pool *pool,
                          const struct nm_event *event)
 {
@@ -230,6 +253,8 @@ static int caching_apply(struct ledger *l, struct process *p, struct pool *pool,
     pool->done_address = 0;
     if (b->action == NM_BLOCK_MALLOC)
         return caching_malloc(l, p, pool, number, event);
+    if (b->action == NM_BLOCK_FREE && b->phase & NM_PHASE_COLLECTED)
+        collected_add(p, event);
     if (b->action == NM_BLOCK_BLOCK_FREE) {
         /* An unknown one is counted at its FREE. */
         if (number) {

@@ -182,6 +182,9 @@ struct process {
     } told;
     struct ledger_phase_use *phases; /* by first sight; see phase_use_get() */
     uint32_t phase_count, phase_last;
+    struct ledger_collected collected;
+    uint64_t collection_ns,
+        collection_bytes; /* newest free of the newest full collection, its sum */
     uint64_t object_count[NM_EVENT_KIND_COUNT]; /* live contexts, streams ... by creating kind */
 };
 

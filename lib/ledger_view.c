@@ -339,6 +339,12 @@ int ledger_each_entry(const struct ledger *l, uint32_t tgid,
     return 0;
 }
 
+void ledger_collected(const struct ledger *l, uint32_t tgid, struct ledger_collected *ret)
+{
+    const struct process *p = process_find(l, tgid);
+    *ret = p ? p->collected : (struct ledger_collected){0};
+}
+
 int ledger_each_phase(const struct ledger *l, uint32_t tgid,
                       int (*fn)(void *, const struct ledger_phase_use *), void *userdata)
 {

@@ -15,7 +15,7 @@
 #define INTERPRETER_BYTES_MAX (4u << 20)
 
 #define NM_PYTHON(minor_, head, interp_next, threads, next, interp, id, native, frame, cframe,     \
-                  prev, code, owner, line, file, name, qualified, ascii, compact)                  \
+                  prev, code, owner, line, file, name, qualified, ascii, compact, gc)              \
     {.minor = minor_,                                                                              \
      .runtime_interpreters = head,                                                                 \
      .thread_interpreter = interp,                                                                 \
@@ -28,6 +28,7 @@
      .walk = {                                                                                     \
          .interpreter_next = interp_next,                                                          \
          .interpreter_threads = threads,                                                           \
+         .interpreter_gc = gc,                                                                     \
          .thread_next = next,                                                                      \
          .thread_id = id,                                                                          \
          .thread_native_id = native,                                                               \
@@ -121,8 +122,11 @@ static void offsets_read(struct words *w, struct python_layout *l)
     words_skip(w, 2); /* interpreter: size, id */
     walk->interpreter_next = offset_next(w, INTERPRETER_BYTES_MAX);
     walk->interpreter_threads = offset_next(w, INTERPRETER_BYTES_MAX);
-    /* 3.13: nine more words; 3.14 has threads_main before them, two generations after */
-    words_skip(w, l->minor == 13 ? 9 : 12);
+    /* 3.13: nine more words, the first of them the collector; 3.14 has threads_main before them,
+     * two generations after, and a collector of another form */
+    if (l->minor == 13)
+        walk->interpreter_gc = offset_next(w, INTERPRETER_BYTES_MAX);
+    words_skip(w, l->minor == 13 ? 8 : 12);
     words_skip(w, 2); /* thread: size, prev */
     walk->thread_next = (uint16_t)offset_next(w, STRUCT_BYTES_MAX - 1);
     l->thread_interpreter = (uint16_t)offset_next(w, STRUCT_BYTES_MAX - 1);

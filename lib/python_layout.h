@@ -25,6 +25,7 @@
 #define PYTHON_THREADS_MAX 4096
 #define PYTHON_INTERPRETERS_MAX 64
 #define PYTHON_FRAMES_MAX 4096
+#define PYTHON_GENERATIONS 3
 
 struct python_layout {
     unsigned minor;
@@ -80,6 +81,18 @@ int python_each_thread(const struct python_runtime *rt,
  * runs Python now, so that nothing can be told; -EBADMSG it does not fit.
  */
 int python_runtime_check(struct python_runtime *rt);
+
+/* Counters of the garbage collectors of all interpreters of a process, since its start. */
+struct python_collector {
+    unsigned interpreters;
+    bool is_enabled; /* in any of them */
+    uint32_t threshold[PYTHON_GENERATIONS];
+    uint64_t collections[PYTHON_GENERATIONS], collected[PYTHON_GENERATIONS],
+        uncollectable[PYTHON_GENERATIONS];
+};
+/* Errors: -ENOTSUP the version keeps them in another way (3.14); -EBADMSG what is there is no
+ * collector's state. */
+int python_collector_read(const struct python_runtime *rt, struct python_collector *ret);
 
 /* Up to max code objects of a chain, the innermost first. Returns their number. */
 int python_frames(const struct python_runtime *rt, uint64_t frame, uint64_t *ret_codes, size_t max);

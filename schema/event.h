@@ -119,7 +119,8 @@ struct nm_block {
     __u8 component;
     __u8 action;
     __u8 allocator; /* 0 inner, 1 external (graph engine, ATB) */
-    __u32 phase; /* of the Python frames, see NM_PHASE_CLASS(); 0 none or not known; MALLOC only */
+    __u32 phase; /* of the Python frames, see NM_PHASE_CLASS(); 0 none or not known; MALLOC. FREE:
+                    NM_PHASE_COLLECTED or 0 */
     __u32 stack; /* stack id that an NM_EVENT_STACK of the process explains, 0 none; MALLOC only */
     __u32 zero;
 };
@@ -161,7 +162,11 @@ struct nm_scope {
 #define NM_PHASE_CLASS(p) ((p)&0xff)           /* 0 none */
 #define NM_PHASE_DETAIL(p) (((p) >> 8) & 0xff) /* 0 none */
 #define NM_PHASE_INFERRED (1 << 16) /* a frame that could be a phase outside it was not told */
-#define NM_PHASE_UNNAMED (1 << 17)  /* frames without a name yet: the stack tells more */
+/* In the phase of a FREE: Python's garbage collector ran, so that a cycle held the block until
+ * then. */
+#define NM_PHASE_COLLECTED (1 << 18)
+#define NM_PHASE_GENERATION(p) (((p) >> 19) & 3) /* with it: of which generation */
+#define NM_PHASE_UNNAMED (1 << 17) /* frames without a name yet: the stack tells more */
 
 /* Kinds by what their word at begin_ns means. */
 #define NM_KIND_IS_FREE(k)                                                                         \

@@ -23,9 +23,15 @@ struct nm_py_layout {
     __u16 code_name; /* qualified name, or the name where there is none (before 3.11) */
     __u8 frame_previous;
     __u8 frame_code;
-    __u8 frame_owner; /* 0: none */
-    __u8 flags;       /* enum nm_py_layout_flags */
+    __u8 frame_owner;     /* 0: none */
+    __u8 flags;           /* enum nm_py_layout_flags */
+    __u32 interpreter_gc; /* the collector's state; 0: none that is known */
 };
+/* Within the collector's state. Source: CPython pycore_gc.h, struct _gc_runtime_state, 3.9 to 3.13:
+ * the counts of the generations 1 and 2, and whether a collection runs. */
+#define NM_PY_GC_COUNT1 68
+#define NM_PY_GC_COUNT2 92
+#define NM_PY_GC_COLLECTING 200
 enum nm_py_layout_flags {
     NM_PY_CFRAME = 1 << 0, /* 3.11, 3.12 */
     NM_PY_STACKED =
@@ -40,6 +46,7 @@ struct nm_py_process {
     __u64 interpreters;   /* address of _PyRuntime.interpreters.head */
     __u64 ns_dev, ns_ino; /* pid namespace that its thread ids are of; 0: the host's */
     struct nm_py_layout layout;
+    __u32 zero;
 };
 
 /* Map py_threads, by tid: thread states of versions that do not keep the kernel's thread id. */
@@ -85,7 +92,7 @@ struct nm_py_block_key {
 };
 
 #ifndef __bpf__
-_Static_assert(sizeof(struct nm_py_layout) == 24, "nm_py_layout");
-_Static_assert(sizeof(struct nm_py_process) == 48, "nm_py_process");
+_Static_assert(sizeof(struct nm_py_layout) == 28, "nm_py_layout");
+_Static_assert(sizeof(struct nm_py_process) == 56, "nm_py_process");
 #endif
 #endif

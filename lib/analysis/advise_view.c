@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "layout_ledger.h"
 
@@ -144,8 +145,14 @@ static void take_collector(const struct view_context *c, const struct advise_que
     const struct ledger_process *p = ledger_find_process(l, in->tgid);
     struct advise_gc *gc = &in->gc;
 
+    struct ledger_collected collected;
+
     if (q->gc_fn)
         q->gc_fn(q->budget.userdata, in->tgid, gc);
+    ledger_collected(l, in->tgid, &collected);
+    memcpy(gc->freed_bytes, collected.freed_bytes, sizeof(gc->freed_bytes));
+    memcpy(gc->freed_blocks, collected.freed_blocks, sizeof(gc->freed_blocks));
+    gc->largest_bytes = collected.largest_bytes;
     if (!p)
         return;
     if (p->facts.start_time_ns && p->facts.start_time_ns < c->wall_ns)

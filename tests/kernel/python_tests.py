@@ -686,3 +686,42 @@ while time.monotonic() < end:
     equal((status["events"]["lost"], status["events"]["decode_errors"]), (0, 0), "lost and malformed events")
     got, _ = allocated(daemon, agent.pid)
     equal(sum(got.values()), sum(agent("out = truth").values()), "bytes in all")
+
+
+CYCLES = """
+class Held:
+    def __init__(self, handle):
+        self.handle, self.me = handle, self
+    def __del__(self):
+        drop(self.handle)
+def cycles(count, size):
+    for _ in range(count):
+        Held(block(size, 'none'))
+"""
+
+
+def test_collections(scratch, version):
+    """Device memory that a reference cycle held is told by the collection that gave it back; the counters are the interpreter's own."""
+    daemon = scratch.daemon()
+    agent = start(scratch, version)
+    daemon.wait_target(agent.pid, "blocks")
+    agent(CYCLES)
+    agent("gc.collect(); gc.disable(); [drop(h) for h in blocks((9 << 20,), 'none')]")
+    for generation, count in ((0, 3), (1, 2), (2, 5)):
+        agent(f"cycles({count}, {generation + 2} << 20); gc.collect({generation})")
+
+    def collector():
+        row = daemon.json("advise", "--pid", str(agent.pid))["gc"]
+        return row and row[0]["freed_blocks"] == [3, 2, 5] and row[0]
+    row = wait_for(collector, 10, "what the collections gave back")
+    # a block is its tensor and up to 512 bytes
+    equal([size >> 20 for size in row["freed_bytes"]], [3 * 2, 2 * 3, 5 * 4], "bytes by generation")
+    stats = agent("out = gc.get_stats()")
+    equal(row["collections"], [s["collections"] for s in stats], "collections")
+    equal(row["uncollectable"], [s["uncollectable"] for s in stats], "uncollectable")
+    equal(row["enabled"], False, "enabled")
+    agent("gc.enable()")
+    equal(daemon.json("advise", "--pid", str(agent.pid))["gc"][0]["enabled"], True, "enabled again")
+
+
+test_collections.variants = [(version,) for version in VERSIONS]

@@ -278,6 +278,37 @@ static void answers_that_cannot_be_are_refused(void **state)
     assert_int_equal(phase_use(w, 0, 0).first.free_bytes, 1);
 }
 
+static int collected_free(struct world *w, uint64_t address, int64_t bytes, unsigned generation)
+{
+    return block(w, address, -bytes, NM_PHASE_COLLECTED | generation << 19, 0, 1 << 30);
+}
+
+static void what_a_collection_gave_back_is_told_by_its_generation(void **state)
+{
+    struct world *w = *state;
+    struct ledger_collected c;
+
+    for (uint64_t i = 1; i <= 6; i++)
+        block(w, i << 24, 8 * MIB, 0, 0, 1 << 30);
+    ledger_collected(w->ledger, TGID, &c);
+    assert_int_equal(c.freed_blocks[2], 0);
+    collected_free(w, 1 << 24, 8 * MIB, 0);
+    collected_free(w, 2 << 24, 8 * MIB, 2);
+    collected_free(w, 3 << 24, 8 * MIB, 2);
+    w->now_ns += 5000000000; /* another collection */
+    collected_free(w, 4 << 24, 8 * MIB, 2);
+    collected_free(w, 5 << 24, 8 * MIB, 3);          /* there is none */
+    block(w, 6 << 24, -(int64_t)(8 * MIB), 0, 0, 0); /* by its last reference */
+    ledger_collected(w->ledger, TGID, &c);
+    assert_int_equal(c.freed_bytes[0], 8 * MIB);
+    assert_int_equal(c.freed_bytes[1], 0);
+    assert_int_equal(c.freed_bytes[2], 24 * MIB);
+    assert_int_equal(c.freed_blocks[2], 3);
+    assert_int_equal(c.largest_bytes, 16 * MIB);
+    ledger_collected(w->ledger, 4242, &c);
+    assert_int_equal(c.freed_bytes[2], 0);
+}
+
 int main(void)
 {
 #undef TEST
@@ -289,6 +320,7 @@ int main(void)
         TEST(woken_memory_is_whose_the_range_was),
         TEST(pools_and_modules_outrank_frames_and_frames_the_library),
         TEST(the_highest_of_a_phase_is_kept),
+        TEST(what_a_collection_gave_back_is_told_by_its_generation),
         TEST(what_the_driver_told_a_process_is_kept_with_what_it_held),
         TEST(answers_that_cannot_be_are_refused),
     };

@@ -118,13 +118,14 @@ static size_t describe(uint64_t *words, uint64_t version, bool threads_main)
     words[n++] = version;
     words[n++] = 0; /* free_threaded */
     for (uint64_t v = 0; v < 2; v++)
-        words[n++] = 7; /* runtime: size, finalizing */
-    words[n++] = 632;   /* interpreters_head */
-    words[n++] = 7;     /* interpreter: size */
-    words[n++] = 7;     /* id */
-    words[n++] = 7264;  /* next */
-    words[n++] = 7344;  /* threads_head */
-    for (int i = 0; i < (threads_main ? 12 : 9); i++)
+        words[n++] = 7;                          /* runtime: size, finalizing */
+    words[n++] = 632;                            /* interpreters_head */
+    words[n++] = 7;                              /* interpreter: size */
+    words[n++] = 7;                              /* id */
+    words[n++] = 7264;                           /* next */
+    words[n++] = 7344;                           /* threads_head */
+    words[n++] = threads_main ? 99999999 : 7400; /* gc */
+    for (int i = 0; i < (threads_main ? 11 : 8); i++)
         words[n++] = 99999999;           /* what is not used may be anything */
     words[n++] = 7;                      /* thread: size */
     words[n++] = 0;                      /* prev */
@@ -313,9 +314,73 @@ static void strings_of_every_kind(void **state)
     assert_string_equal(text, "");
 }
 
+#define COLLECTOR (INTERPRETER + 648) /* of 3.11 */
+
+/* As 3.11 keeps it: enabled 12, generations 24, generation0 96, stats 128, collecting 200. */
+static struct python_runtime build_collector(void)
+{
+    struct python_runtime rt = build();
+
+    memset(memory.bytes + (COLLECTOR - BASE), 0, 240);
+    put(COLLECTOR + 8, (uint64_t)1 << 32); /* trash_delete_nesting, enabled */
+    put(COLLECTOR + 96, COLLECTOR + 24);
+    for (uint64_t i = 0; i < 3; i++) {
+        put(COLLECTOR + 24 + i * 24 + 16, (i ? 10 : 700) | i << 32); /* threshold, count */
+        put(COLLECTOR + 128 + i * 24, 100 >> i);
+        put(COLLECTOR + 128 + i * 24 + 8, 5000 + i);
+        put(COLLECTOR + 128 + i * 24 + 16, i);
+    }
+    return rt;
+}
+
+static void counters_of_the_collector(void **state)
+{
+    struct python_runtime rt = build_collector();
+    struct python_collector c;
+
+    assert_int_equal(python_collector_read(&rt, &c), 0);
+    assert_int_equal(c.interpreters, 1);
+    assert_true(c.is_enabled);
+    assert_int_equal(c.threshold[0], 700);
+    assert_int_equal(c.threshold[2], 10);
+    assert_int_equal(c.collections[0], 100);
+    assert_int_equal(c.collections[2], 25);
+    assert_int_equal(c.collected[1], 5001);
+    assert_int_equal(c.uncollectable[2], 2);
+}
+
+static void what_is_no_collector_is_refused(void **state)
+{
+    struct python_runtime rt = build_collector();
+    struct python_collector c;
+
+    put(COLLECTOR + 96, COLLECTOR + 32); /* not its own first generation */
+    assert_int_equal(python_collector_read(&rt, &c), -EBADMSG);
+    rt = build_collector();
+    put(COLLECTOR + 8, (uint64_t)7 << 32); /* neither enabled nor not */
+    assert_int_equal(python_collector_read(&rt, &c), -EBADMSG);
+    rt = build_collector();
+    put(COLLECTOR + 200, 2);
+    assert_int_equal(python_collector_read(&rt, &c), -EBADMSG);
+    rt = build_collector();
+    put(COLLECTOR + 128, UINT64_MAX);
+    assert_int_equal(python_collector_read(&rt, &c), -EBADMSG);
+    rt = build_collector();
+    put(INTERPRETER, INTERPRETER); /* interpreters in a ring */
+    assert_int_equal(python_collector_read(&rt, &c), -EBADMSG);
+    rt = build_collector();
+    put(RUNTIME + 40, 0);
+    assert_int_equal(python_collector_read(&rt, &c), -EBADMSG);
+    rt = build_collector();
+    rt.layout.walk.interpreter_gc = 0;
+    assert_int_equal(python_collector_read(&rt, &c), -ENOTSUP);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(counters_of_the_collector),
+        cmocka_unit_test(what_is_no_collector_is_refused),
         cmocka_unit_test(versions_from_names_and_numbers),
         cmocka_unit_test(every_version_of_the_table_is_there_and_no_other),
         cmocka_unit_test(an_interpreter_that_describes_itself),
