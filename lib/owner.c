@@ -136,6 +136,8 @@ struct owner_verdict owner_of_call(const struct nm_event *event, const char *lib
     enum owner_segment segment = is_host ? OWNER_SEGMENT_NONE : segment_of_call(event, library);
     if (is_torch || segment != OWNER_SEGMENT_NONE) {
         struct owner_verdict v = verdict_torch(segment, is_host);
+        if (event->kind == NM_EVENT_RESERVE) /* the range that expandable segments grow in */
+            v.id = OWNER_ID_PTA_POOL;
         v.inferred = !is_torch;
         return v;
     }

@@ -53,6 +53,9 @@ static void the_module_of_the_hal_decides_before_the_caller(void **state)
 
 static void torch_segments_are_told_apart_by_policy_and_size(void **state)
 {
+    struct nm_event range = alloc(PROBE_ACL_RESERVE, 0, 8192 * MIB, 0);
+    range.kind = NM_EVENT_RESERVE;
+    assert_owner(&range, "torch_npu", false, "PTA@pool", false);
     struct nm_event e = alloc(PROBE_ACL_MALLOC_ALIGN32, 0, 2 * MIB, 33);
     assert_owner(&e, "torch_npu", false, "PTA@pool", false);
     e.call.policy = 6; /* HUGE1G_ONLY */
