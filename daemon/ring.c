@@ -17,6 +17,11 @@
 
 #define CPUS_MAX 4096
 
+struct readings {
+    void *rows;
+    size_t count, capacity;
+};
+
 struct ring {
     struct probe_set *set;
     struct ledger *ledger;
@@ -33,6 +38,7 @@ struct ring {
     bool keep;
     struct nm_event *queue;
     size_t queue_head, queue_count;
+    struct readings pools, small;
 };
 
 /* The word of an event that has a phase with frames that had no name yet; NULL: none. */
@@ -181,6 +187,8 @@ struct ring *ring_free(struct ring *r)
     sd_event_source_disable_unref(r->timer);
     ring_buffer__free(r->buffer);
     free(r->queue);
+    free(r->pools.rows);
+    free(r->small.rows);
     free(r);
     return NULL;
 }
@@ -198,42 +206,81 @@ static int pool_read(int fd, const struct nm_pool_key *key, struct nm_pool_total
     return -EAGAIN;
 }
 
-/* Deletion while walking restarts a hash walk, so keys of one process are collected first. */
-static void sync_pools(struct ring *r)
+/* Rows of the kernel's sums, read and not yet applied. */
+struct pool_reading {
+    struct nm_pool_key key;
+    struct nm_pool_totals totals;
+};
+struct small_reading {
+    struct nm_small_key key;
+    struct nm_small_totals totals;
+};
+
+/* Room for one row more; NULL without memory: the row waits for the next time. */
+static void *reading_add(struct readings *list, size_t row_bytes)
+{
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity ? 2 * list->capacity : 64;
+        void *rows = reallocarray(list->rows, capacity, row_bytes);
+        if (!rows)
+            return NULL;
+        list->rows = rows;
+        list->capacity = capacity;
+    }
+    return (uint8_t *)list->rows + list->count++ * row_bytes;
+}
+
+static void read_pools(struct ring *r)
 {
     int fd = probe_set_pools_fd(r->set);
     struct nm_pool_key key, next;
     struct nm_pool_totals totals;
     int k = bpf_map_get_next_key(fd, NULL, &next);
 
+    r->pools.count = 0;
     for (; k == 0; k = bpf_map_get_next_key(fd, &key, &next)) {
+        struct pool_reading *row;
         key = next;
-        if (pool_read(fd, &key, &totals) == 0)
-            ledger_pool_totals(r->ledger, &key, &totals);
+        if (pool_read(fd, &key, &totals) == 0 && (row = reading_add(&r->pools, sizeof(*row))))
+            *row = (struct pool_reading){key, totals};
     }
 }
 
-static void sync_small(struct ring *r)
+static void read_small(struct ring *r)
 {
     int fd = probe_set_small_fd(r->set);
     struct nm_small_key key, next;
     struct nm_small_totals totals;
     int k = bpf_map_get_next_key(fd, NULL, &next);
 
+    r->small.count = 0;
     for (; k == 0; k = bpf_map_get_next_key(fd, &key, &next)) {
+        struct small_reading *row;
         key = next;
-        if (bpf_map_lookup_elem(fd, &key, &totals) == 0)
-            ledger_small_totals(r->ledger, &key, &totals);
+        if (bpf_map_lookup_elem(fd, &key, &totals) == 0 &&
+            (row = reading_add(&r->small, sizeof(*row))))
+            *row = (struct small_reading){key, totals};
     }
 }
 
+/*
+ * Sums are read before totals and totals before events: what a later one does not contain yet
+ * cannot look as if it had been there before attach. They are applied after the events: those are
+ * older than the totals, and a peak among them must not be noted with totals of a later moment.
+ */
 void ring_sync(struct ring *r)
 {
-    /* sums before totals before events: what a later one does not contain yet cannot look as if it
-     * had been there before attach */
-    sync_small(r);
-    sync_pools(r);
+    read_small(r);
+    read_pools(r);
     ring_drain(r);
+    for (size_t i = 0; i < r->small.count; i++) {
+        const struct small_reading *row = (struct small_reading *)r->small.rows + i;
+        ledger_small_totals(r->ledger, &row->key, &row->totals);
+    }
+    for (size_t i = 0; i < r->pools.count; i++) {
+        const struct pool_reading *row = (struct pool_reading *)r->pools.rows + i;
+        ledger_pool_totals(r->ledger, &row->key, &row->totals);
+    }
     if (probe_set_counters(r->set, &r->stats.kernel) == 0)
         ledger_set_lost(r->ledger, r->stats.kernel.lost);
 }

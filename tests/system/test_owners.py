@@ -565,6 +565,35 @@ def test_peak_composition(scratch):
     equal(document["moment"]["kind"], "peak", "moment")
 
 
+LAST_TENSOR = """
+devices 1 64GiB
+rank 0 device=0 title=VLLM::Worker_TP0
+  tensor small 1GiB
+  checkpoint low
+  tensor big 8GiB
+  checkpoint high
+end
+"""
+
+
+def test_peak_behind(scratch):
+    """A daemon that is behind reads the pool's totals when the call that made the peak is still in the ring: the
+    peak is noted with the totals of its own moment."""
+    run = Run(scratch, LAST_TENSOR)
+    tgid = run.reach("low")["tgid"]
+    os.kill(run.daemon.process.pid, signal.SIGSTOP)
+    run.go("low")
+    run.reach("high")
+    with subprocess.Popen([program("npumem"), "--socket", run.daemon.socket, "breakdown", "--peak", "-o", "json"],
+                          stdout=subprocess.PIPE, text=True) as question:
+        time.sleep(0.3)
+        os.kill(run.daemon.process.pid, signal.SIGCONT)
+        rows = [r for r in json.loads(question.communicate(timeout=30)[0])["ranks"] if r["tgid"] == tgid]
+    equal(len(rows), 1, "rows")
+    check(rows[0]["physical_bytes"] >= 9 * GIB, "at the peak", rows[0]["physical_bytes"])
+    equal(rows[0]["allocated_bytes"], owner_bytes(rows[0], "allocated"), "owners of the peak and its pool's total")
+
+
 PEAKS = """
 devices 2 64GiB
 array w 8
