@@ -27,8 +27,44 @@ static const struct column columns[] = {
     {"FROM", "from_bytes", COLUMN_BYTES, false},
     {"TO", "to_bytes", COLUMN_BYTES, false},
     {"SEEN FOR", "window_ns", COLUMN_DURATION, true},
-    {"WHY", "evidence", COLUMN_LONG, true},
+    {"WHY", "evidence", COLUMN_LONG, false},
 };
+
+/* Findings that are told in words; the table has all. */
+#define VERDICTS_SHOWN 5
+#define FRAMES_SHOWN 24
+
+static void print_duration(struct json_object *finding, const char *before, const char *field)
+{
+    char text[UNITS_TEXT_BYTES];
+    int64_t ns = 0;
+
+    if (doc_int(finding, field, &ns))
+        printf("%s%s", before, units_format_duration(text, (uint64_t)ns));
+}
+
+/* "process 12 (rank 0): leak of OWNER, 300 MiB per hour, full in 2 h: why". */
+static void print_verdict(const struct args *args, const struct out *o, struct json_object *f)
+{
+    char clean[256], bytes[UNITS_TEXT_BYTES];
+    int64_t tgid = 0, rank = 0, per_hour = 0, per_cycle = 0;
+
+    doc_int(f, "tgid", &tgid);
+    printf("%sprocess %" PRId64, out_on(o, STYLE_BOLD), tgid);
+    if (doc_int(f, "rank", &rank))
+        printf(" (rank %" PRId64 ")", rank);
+    printf(": %s of ", out_clean(clean, sizeof(clean), doc_text(f, "kind", "?")));
+    printf("%s", out_clean(clean, sizeof(clean), doc_text(f, "owner", "?")));
+    if (doc_int(f, "bytes_per_hour", &per_hour) && per_hour)
+        printf(", %s per hour", units_format_signed_bytes(bytes, per_hour, args->units));
+    if (doc_int(f, "bytes_per_cycle", &per_cycle))
+        printf(", %s per cycle", units_format_signed_bytes(bytes, per_cycle, args->units));
+    print_duration(f, ", full in ", "time_to_full_ns");
+    print_duration(f, " (", "time_to_full_low_ns");
+    print_duration(f, " to ", "time_to_full_high_ns");
+    printf("%s:%s %s\n", doc_get(f, "time_to_full_low_ns") ? ")" : "", out_off(o, STYLE_BOLD),
+           out_clean(clean, sizeof(clean), doc_text(f, "evidence", "?")));
+}
 
 static void print_frames(const struct out *o, struct json_object *finding)
 {
@@ -39,7 +75,7 @@ static void print_frames(const struct out *o, struct json_object *finding)
     printf("\n%sWhere most of %s is allocated%s\n", out_on(o, STYLE_BOLD),
            out_clean(clean, sizeof(clean), doc_text(finding, "owner", "?")),
            out_off(o, STYLE_BOLD));
-    for (size_t i = 0; i < doc_count(finding, "frames"); i++) {
+    for (size_t i = 0; i < doc_count(finding, "frames") && i < FRAMES_SHOWN; i++) {
         struct json_object *frame = doc_item(finding, "frames", i);
         const char *text =
             json_object_is_type(frame, json_type_string) ? json_object_get_string(frame) : "?";
@@ -77,8 +113,13 @@ static int render(const struct args *args, const struct out *o, struct json_obje
         print_none(args, document);
         return EXIT_DONE;
     }
+    bool words = !args->quiet && !args->fields.count;
+    for (size_t i = 0; words && i < count && i < VERDICTS_SHOWN; i++)
+        print_verdict(args, o, doc_item(document, "findings", i));
+    if (words)
+        printf("\n");
     int code = rows_print(args, o, doc_get(document, "findings"), columns, ARRAY_SIZE(columns));
-    for (size_t i = 0; code == EXIT_DONE && !args->quiet && i < count; i++)
+    for (size_t i = 0; code == EXIT_DONE && words && i < count && (i == 0 || args->verbose); i++)
         print_frames(o, doc_item(document, "findings", i));
     return code;
 }

@@ -52,13 +52,19 @@ static struct leak_finding *finding_add(struct leak_findings *f, const struct le
     return n;
 }
 
+static bool is_short(const struct leak_input *in, const struct leak_series *s)
+{
+    return s->count < TREND_POINTS_MIN ||
+           s->samples[s->count - 1].time_ns - s->samples[0].time_ns < in->least_ns;
+}
+
 static int trend_of(const struct leak_input *in, const struct leak_series *s, bool of_blocks,
                     struct trend *ret)
 {
     size_t n = s->count;
 
     *ret = (struct trend){.shape = TREND_TOO_SHORT};
-    if (!n || s->samples[n - 1].time_ns - s->samples[0].time_ns < in->least_ns)
+    if (is_short(in, s))
         return 0;
     _cleanup_free_ struct trend_point *p = malloc(n * sizeof(*p));
     if (!p)
@@ -186,7 +192,6 @@ static int judge_owner(const struct leak_input *in, const struct leak_series *s,
 
     if (r < 0)
         return r;
-    fs->too_short += t.shape == TREND_TOO_SHORT;
     if (t.shape != TREND_GROWING)
         return 0;
     r = trend_of(in, s, true, &blocks);
@@ -221,7 +226,7 @@ static bool has_growth(const struct leak_findings *fs, const struct leak_series 
     return false;
 }
 
-/* Reserved grew by much, allocated did not: now and then, or not any more. */
+/* Reserved grew by much, and most of that was never in use at one time. */
 static int judge_reserved(const struct leak_input *in, const struct leak_series *s,
                           struct leak_findings *fs)
 {
@@ -240,10 +245,13 @@ static int judge_reserved(const struct leak_input *in, const struct leak_series 
     for (size_t i = 0; i < s->count; i++)
         if (s->samples[i].bytes < low)
             low = s->samples[i].bytes;
-    uint64_t now = s->samples[s->count - 1].bytes, grown = now > low ? now - low : 0;
-    uint64_t floor = used.last > 0 ? (uint64_t)used.last : 0;
-    uint64_t unused = active && now > floor ? now - floor : 0;
-    if (grown < CACHE_MIN_BYTES || grown < now / 100 * CACHE_MIN_PERCENT || unused < grown / 2)
+    uint64_t now = s->samples[s->count - 1].bytes, grown = now > low ? now - low : 0, high = 0;
+    for (size_t i = 0; active && i < active->count; i++)
+        if (active->samples[i].bytes > high)
+            high = active->samples[i].bytes;
+    uint64_t unused = high && now > high ? now - high : 0; /* never in use at once */
+    if (unused < CACHE_MIN_BYTES || grown < CACHE_MIN_BYTES ||
+        grown < now / 100 * CACHE_MIN_PERCENT || unused < grown / 2)
         return 0;
     bool grows = t.shape == TREND_GROWING;
     if (!grows)
@@ -384,6 +392,8 @@ int leaks_judge(const struct leak_input *in, struct leak_findings *fs)
 {
     int r = 0;
 
+    for (size_t i = 0; i < in->count; i++)
+        fs->too_short += is_short(in, &in->series[i]);
     for (size_t i = 0; r == 0 && i < in->count; i++)
         if (in->series[i].source == LEAK_OWNER)
             r = judge_owner(in, &in->series[i], fs);

@@ -496,7 +496,9 @@ class Output(Case):
         d = self.daemon(Leaks=document(D.LEAKS))
         out = self.run_cli("leaks", "--since", "@1799990000", "--mark", "step", "--pid", "1234").stdout
         self.assertEqual(d.requests[-1]["parameters"], {"tgid": [1234], "since_ns": 1799990000 * 10**9, "mark": "step"})
-        self.assertRegex(out, r"PTA@vllm@serve +leak +300\.00 MiB +5\.00 MiB +2 h 0 min +1 h 0 min +the floor rose")
+        self.assertEqual(out.splitlines()[0], "process 1234 (rank 0): leak of PTA@vllm@serve, 300.00 MiB per hour, 5.00 MiB "
+                         "per cycle, full in 2 h 0 min (1 h 56 min): the floor rose from 1.00 GiB to 1.29 GiB without coming back")
+        self.assertRegex(out, r"PTA@vllm@serve +leak +300\.00 MiB +5\.00 MiB +2 h 0 min +1 h 0 min")
         self.assertIn("keep (?[2Jcache.py:7)", out)
         none = {**D.LEAKS, "findings": []}
         for judged, text in [({"series": 40, "too_short": 3}, "nothing grows for good in 40 series (3 too short to tell)"),
