@@ -320,7 +320,7 @@ __attribute__((noinline)) int nm_access_alloc(u64 address, u64 bytes, u64 stream
     u64 pid_tgid = bpf_get_current_pid_tgid(), now = bpf_ktime_get_boot_ns();
     u32 tgid = pid_tgid >> 32;
     struct nm_access_window *w = bpf_map_lookup_elem(&access_windows, &tgid);
-    struct nm_access_block block = {.bytes = bytes, .device = device};
+    struct nm_access_block block = {.bytes = bytes, .tid = (u32)pid_tgid, .device = device};
     struct nm_access_thread *t;
     struct nm_access_stream *s;
 
@@ -376,7 +376,7 @@ __attribute__((noinline)) int nm_access_free(u64 address, u32 start_ticks)
         op = nm_access_op_free(w, t);
         s = nm_access_stream_get(w, tgid, b->life.stream, b->device);
         b->life.flags |= NM_ACCESS_FREED;
-        nm_access_finish(&b->life, s, op, nm_access_us(w, now));
+        nm_access_finish(b, s, op, nm_access_us(w, now), (u32)pid_tgid);
         if (s)
             nm_access_remember(s->free_op, op);
         e = nm_event_begin(NM_EVENT_ACCESS, pid_tgid, start_ticks, 0, now);

@@ -265,7 +265,7 @@ void access_blocks_end(struct access_window *w, struct nm_access_window *ret)
         if (bpf_map_lookup_elem(w->blocks_fd, &keys[i], &block) < 0 ||
             (block.life.flags & (NM_ACCESS_GONE | NM_ACCESS_FREED)))
             continue;
-        nm_access_finish(&block.life, NULL, (uint32_t)ret->operation + 1, nm_access_us(ret, now));
+        nm_access_finish(&block, NULL, (uint32_t)ret->operation + 1, nm_access_us(ret, now), 0);
         life_add(w, &block.life, block.bytes);
     }
 }

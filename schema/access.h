@@ -78,7 +78,7 @@ struct nm_access {
 struct nm_access_block {
     struct nm_access life;
     __u64 bytes;
-    __u32 tid; /* of the newest use */
+    __u32 tid; /* of the newest use; before the first one of the allocation */
     __u32 device;
 };
 
@@ -208,10 +208,11 @@ NM_ACCESS_INLINE void nm_access_end_unmarked(struct nm_access_window *w, struct 
         nm_access_hand_over(w, t);
 }
 
+/* Blocks that wait for their operation since before another one began belong to none that comes. */
 NM_ACCESS_INLINE __u32 nm_access_op_malloc(struct nm_access_window *w, struct nm_access_thread *t)
 {
     nm_access_end_unmarked(w, t);
-    if (!t->op)
+    if (!t->op || (!t->is_marked && (__u32)w->operation != t->op))
         nm_access_open(w, t);
     return t->op;
 }
@@ -313,6 +314,13 @@ NM_ACCESS_INLINE int nm_access_between(const __u32 recent[NM_ACCESS_RECENT], __u
 
 /* --- a block --- */
 
+/*
+ * The order of operations tells something only on one thread: what a thread does for another one
+ * (torch_npu's task queue), it does later. So a block is early or late by operations only where its
+ * allocation and first use, or its last use and free, are of one thread; between threads time
+ * tells.
+ */
+
 NM_ACCESS_INLINE void nm_access_use(struct nm_access_block *b, const struct nm_access_thread *t,
                                     const struct nm_access_stream *s, __u32 op, __u32 us, __u32 tid)
 {
@@ -320,7 +328,7 @@ NM_ACCESS_INLINE void nm_access_use(struct nm_access_block *b, const struct nm_a
     int is_own = !(a->flags & NM_ACCESS_HELD) &&
                  (op == a->alloc_op || (t->malloc_op && t->malloc_op == a->alloc_op));
 
-    if (!a->count && !is_own && !(a->flags & NM_ACCESS_HELD) && s &&
+    if (!a->count && !is_own && !(a->flags & NM_ACCESS_HELD) && s && b->tid == tid &&
         nm_access_between(s->free_op, a->alloc_op, op))
         a->flags |= NM_ACCESS_EARLY;
     if (!a->count) {
@@ -343,13 +351,16 @@ NM_ACCESS_INLINE void nm_access_use(struct nm_access_block *b, const struct nm_a
     b->tid = tid;
 }
 
-/* Its free, or the end of the window. */
-NM_ACCESS_INLINE void nm_access_finish(struct nm_access *a, const struct nm_access_stream *s,
-                                       __u32 op, __u32 us)
+/* Its free by thread tid, or the end of the window (0). */
+NM_ACCESS_INLINE void nm_access_finish(struct nm_access_block *b, const struct nm_access_stream *s,
+                                       __u32 op, __u32 us, __u32 tid)
 {
+    struct nm_access *a = &b->life;
+
     a->end_op = op;
     a->end_us = us;
-    if (a->count && s && op != a->last_op && nm_access_between(s->malloc_op, a->last_op, op))
+    if (a->count && s && b->tid == tid && op != a->last_op &&
+        nm_access_between(s->malloc_op, a->last_op, op))
         a->flags |= NM_ACCESS_LATE;
 }
 

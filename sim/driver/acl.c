@@ -39,12 +39,13 @@ void *acl_symbol(const struct acl *acl, const char *name)
     return NULL;
 }
 
-int acl_open(const char *directory, bool hccl, bool atb, struct acl *ret, char *message,
+int acl_open(const char *directory, bool hccl, bool atb, bool nnop, struct acl *ret, char *message,
              size_t size)
 {
     struct acl acl = {0};
-    const char *names[] = {"libascendcl.so", "libacl_rt.so", hccl ? "libhccl.so" : "",
-                           hccl ? "libhcomm.so" : "", atb ? "libatb.so" : ""};
+    const char *names[] = {"libascendcl.so",         "libacl_rt.so",
+                           hccl ? "libhccl.so" : "", hccl ? "libhcomm.so" : "",
+                           atb ? "libatb.so" : "",   nnop ? "libnnopbase.so" : ""};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (*names[i] && library_open(&acl, directory, names[i], message, size) < 0)

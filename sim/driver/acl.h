@@ -42,7 +42,7 @@ struct torch {
 
 /* Opens the libraries of one layout: directory holds libascendcl.so or libacl_rt.so and libhccl.so.
  * Returns 0, -ENOENT / -ELIBACC with a message. They stay open until the process ends. */
-int acl_open(const char *directory, bool hccl, bool atb, struct acl *ret, char *message,
+int acl_open(const char *directory, bool hccl, bool atb, bool nnop, struct acl *ret, char *message,
              size_t size);
 
 /* Opens libtorch_npu.so of a directory after acl_open. Returns 0 or -ELIBACC with a message. */

@@ -297,6 +297,71 @@ HANDLER(do_atb)
     return r;
 }
 
+/* The parts of atb::VariantPack that the ABI fixes: the number of a list @8, its tensors of 104
+ * bytes
+ * @16, their memory @80; the second list is @6784. */
+static void pack_add(uint64_t *pack, unsigned list, unsigned index, const void *memory)
+{
+    uint64_t *at = pack + list * (6784 / 8);
+    at[1] = index + 1;
+    at[2 + (index * 104 + 80) / 8] = (uintptr_t)memory;
+}
+
+static int operator_atb(struct thread *t, void *const *memory, unsigned count)
+{
+    int (*execute)(void *, const void *, void *, uint64_t, void *) =
+        (__typeof__(execute))acl_symbol(
+            &t->process->acl, "_ZN3atb13OperationBase7ExecuteERKNS_11VariantPackEPhmPNS_7ContextE");
+    struct atb_objects *objects = execute ? calloc(1, sizeof(*objects)) : NULL;
+
+    if (!objects)
+        return EXPECT_MISSING;
+    for (unsigned i = 0; i < count; i++) /* the last one is the result */
+        pack_add(objects->variants, i + 1 == count, i + 1 == count ? 0 : i, memory[i]);
+    int r = execute(objects->operation, objects->variants, NULL, 0, objects->context);
+    free(objects);
+    return r;
+}
+
+static int operator_aclnn(struct thread *t, void *const *memory, unsigned count, int64_t offset)
+{
+    void *(*create)(const int64_t *, uint64_t, int, const int64_t *, int64_t, int, const int64_t *,
+                    uint64_t, void *) =
+        (__typeof__(create))acl_symbol(&t->process->acl, "aclCreateTensor");
+    int (*run)(void *, uint64_t, void *, void *) =
+        (__typeof__(run))acl_symbol(&t->process->acl, "CommonOpExecutorRun");
+    int (*destroy)(const void *) =
+        (__typeof__(destroy))acl_symbol(&t->process->acl, "aclDestroyTensor");
+    int64_t one = 1;
+    void *tensors[3] = {NULL};
+
+    if (!create || !run || !destroy)
+        return EXPECT_MISSING;
+    for (unsigned i = 0; i < count; i++)
+        tensors[i] = create(&one, 1, 0, &one, 0, 2, &one, 1, (char *)memory[i] + offset);
+    int r = run(NULL, 0, tensors, NULL);
+    for (unsigned i = 0; i < count; i++)
+        destroy(tensors[i]);
+    return r;
+}
+
+/* One operator on up to three blocks, as libopapi or libatb run one. */
+HANDLER(do_operator)
+{
+    void *memory[3];
+    unsigned count = 0;
+    int64_t offset;
+
+    if (!operand_int(t, op, 4, 0, &offset))
+        return RUN_FAILED;
+    for (unsigned i = 1; i <= 3; i++)
+        if (op->args[i].kind != OPERAND_NONE &&
+            !(memory[count++] = memory_get(t, op, i, offset + 1)))
+            return RUN_FAILED;
+    return op->args[0].value ? operator_atb(t, memory, count)
+                             : operator_aclnn(t, memory, count, offset);
+}
+
 /* Any C function of the libraries with up to six integers: for tests of single probes. */
 HANDLER(do_call)
 {

@@ -122,10 +122,11 @@ void scenario_dump(const struct scenario *s, void *stream)
     fprintf(f,
             ",\"slots\":%u,\"seed\":%lld,\"devices\":%lld,\"device_bytes\":%lld,"
             "\"baseline_bytes\":%lld,"
-            "\"uses\":{\"torch\":%s,\"hccl\":%s,\"atb\":%s},\"vars\":[",
+            "\"uses\":{\"torch\":%s,\"hccl\":%s,\"atb\":%s,\"nnop\":%s},\"vars\":[",
             s->slot_count, (long long)s->seed, (long long)s->devices, (long long)s->device_bytes,
             (long long)s->baseline_bytes, s->uses_torch ? "true" : "false",
-            s->uses_hccl ? "true" : "false", s->uses_atb ? "true" : "false");
+            s->uses_hccl ? "true" : "false", s->uses_atb ? "true" : "false",
+            s->uses_nnop ? "true" : "false");
     for (uint32_t i = 0; i < s->var_count; i++)
         fprintf(f, "%s[\"%s\",%lld]", i ? "," : "", s->vars[i], (long long)s->var_values[i]);
     fprintf(f, "],\"phases\":[\"\"");

@@ -224,6 +224,7 @@ const op_handler op_handlers[OP_COUNT] = {
     [OP_MEMSET] = do_memset,
     [OP_MEMINFO] = do_meminfo,
     [OP_ATB] = do_atb,
+    [OP_OPERATOR] = do_operator,
     [OP_CALL] = do_call,
     [OP_TENSOR] = do_tensor,
     [OP_DEL] = do_del,

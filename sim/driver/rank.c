@@ -146,8 +146,8 @@ static int libraries_load(const struct options *options, struct process *process
 {
     const struct scenario *s = process->scenario;
     char message[512] = "";
-    int r = acl_open(options->libraries, s->uses_hccl, s->uses_atb, &process->acl, message,
-                     sizeof(message));
+    int r = acl_open(options->libraries, s->uses_hccl, s->uses_atb, s->uses_nnop, &process->acl,
+                     message, sizeof(message));
     if (r == 0 && s->uses_torch) {
         r = torch_open(options->torch, &process->torch, message, sizeof(message));
         process->has_torch = r == 0;

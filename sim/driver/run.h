@@ -178,6 +178,7 @@ HANDLER(do_copy);
 HANDLER(do_memset);
 HANDLER(do_meminfo);
 HANDLER(do_atb);
+HANDLER(do_operator);
 HANDLER(do_call);
 HANDLER(do_tensor);
 HANDLER(do_del);

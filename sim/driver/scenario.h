@@ -166,7 +166,7 @@ struct scenario {
     struct operand *refs; /* references from expressions (EXPR_ADDRESS) */
     uint32_t ref_count;
     int64_t seed, devices, device_bytes, baseline_bytes; /* 0: not given */
-    bool uses_torch, uses_hccl, uses_atb;
+    bool uses_torch, uses_hccl, uses_atb, uses_nnop;
 };
 
 /* Reads and compiles a scenario; defines ("name=value") replace params.

@@ -222,6 +222,10 @@ static int libraries_note(struct parser *p, struct op *op)
     case OP_ATB:
         p->scenario->uses_atb = true;
         return 0;
+    case OP_OPERATOR:
+        p->scenario->uses_atb |= op->args[0].value != 0;
+        p->scenario->uses_nnop = true;
+        return 0;
     case OP_PHASE:
     case OP_FRAMES:
         return phase_add(p, op);

@@ -90,6 +90,7 @@ static const struct statement statements[] = {
     {"memset", OP_MEMSET, STATEMENT_EXPECT, {R("id"), E("value"), E("size")}},
     {"meminfo", OP_MEMINFO, STATEMENT_EXPECT, {V("free"), V("total")}},
     {"atb", OP_ATB, STATEMENT_EXPECT, {C("call", "setup|execute"), E("workspace"), R_("block")}},
+    {"operator", OP_OPERATOR, STATEMENT_EXPECT, {C("api", "aclnn|atb"), R("a"), R_("b"), R_("c"), E_("offset")}},
     {"call", OP_CALL, STATEMENT_EXPECT, {T("symbol"), E_("a"), E_("b"), E_("c"), E_("d"), E_("e"), E_("f")}},
     {"tensor", OP_TENSOR, STATEMENT_EXPECT, {N("id"), E("size"), R_("stream"), E_("external"), E_("device")}},
     {"del", OP_DEL, STATEMENT_EXPECT | STATEMENT_ALL, {R("id")}},

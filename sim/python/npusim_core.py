@@ -176,6 +176,7 @@ class Rank:
         names = ["libascendcl.so", "libacl_rt.so"]
         names += ["libhccl.so", "libhcomm.so"] if uses["hccl"] else []
         names += ["libatb.so"] if uses["atb"] else []
+        names += ["libnnopbase.so"] if uses["nnop"] else []
         for name in names:
             path = os.path.join(self.options.lib_dir, name)
             if os.path.exists(path):

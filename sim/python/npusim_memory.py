@@ -484,6 +484,28 @@ def do_atb(t, op):
                   variants, ctypes.byref(workspace), context)
 
 
+def do_operator(t, op):
+    offset = t.number(op, "offset")
+    memory = [memory_of(t, op, name, offset + 1) + offset for name in "abc" if op["args"].get(name) is not None]
+    if op["args"]["api"]:  # the parts of atb::VariantPack that the ABI fixes, see do_device.c
+        operation, variants, context = ((ctypes.c_uint64 * n)() for n in (512, 1696, 512))
+        for i, address in enumerate(memory):
+            last = i == len(memory) - 1
+            at, index = (848, 0) if last else (0, i)
+            variants[at + 1], variants[at + 2 + (index * 104 + 80) // 8] = index + 1, address
+        return t.call("_ZN3atb13OperationBase7ExecuteERKNS_11VariantPackEPhmPNS_7ContextE", operation, variants,
+                      None, 0, context)
+    create = t.rank.function("aclCreateTensor")
+    create.restype = ctypes.c_void_p
+    one = ctypes.c_int64(1)
+    tensors = [create(ctypes.byref(one), U64(1), 0, ctypes.byref(one), U64(0), 2, ctypes.byref(one), U64(1),
+                      U64(address)) for address in memory]
+    code = t.call("CommonOpExecutorRun", None, 0, U64(1), None)
+    for tensor in tensors:
+        t.call("aclDestroyTensor", U64(tensor))
+    return code
+
+
 def do_call(t, op):
     return t.call(t.text(op, "symbol"), *[t.number(op, name) for name in "abcdef"])
 

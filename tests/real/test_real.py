@@ -19,6 +19,7 @@ import sys
 import time
 
 import check_frag
+import check_inefficient
 import check_kill
 import check_moments
 import check_oom
@@ -56,6 +57,8 @@ def run_checks(args, checks, node, binaries):
         check_frag.run(checks, node, binaries, args.keep)
     if binaries and chosen(args.only, "record"):
         check_record.run(checks, node, binaries, args.keep)
+    if binaries and not args.self_check and chosen(args.only, "inefficient"):
+        check_inefficient.run(checks, node, binaries, args.keep)
     if chosen(args.only, "kill"):
         check_kill.run(checks, node, None if args.self_check else binaries, args.keep)
     for late in (False, True):

@@ -40,6 +40,7 @@ static void do_malloc(struct world *x, int thread, int block, int stream)
     memset(b, 0, sizeof(*b));
     b->life.address = (uint64_t)(block + 1) << 20;
     b->life.stream = (uint64_t)stream;
+    b->tid = (uint32_t)thread;
     b->life.alloc_us = nm_access_us(&x->w, x->now_ns);
     b->life.alloc_op = nm_access_op_malloc(&x->w, &x->t[thread]);
     nm_access_remember(x->s[stream].malloc_op, b->life.alloc_op);
@@ -83,7 +84,7 @@ static struct nm_access do_free(struct world *x, int thread, int block)
     tick(x);
     uint32_t op = nm_access_op_free(&x->w, &x->t[thread]);
     b->life.flags |= NM_ACCESS_FREED;
-    nm_access_finish(&b->life, s, op, nm_access_us(&x->w, x->now_ns));
+    nm_access_finish(b, s, op, nm_access_us(&x->w, x->now_ns), (uint32_t)thread);
     nm_access_remember(s->free_op, op);
     return b->life;
 }
@@ -199,6 +200,38 @@ static void streams_are_kept_apart(void **state)
         do_copy(&x, 0, 1);
         assert_int_equal((x.b[1].life.flags & NM_ACCESS_EARLY) != 0, other == 0);
     }
+}
+
+/* What is used on another thread is used later than it was handed over: frees and allocations since
+ * say nothing of it. */
+static void order_is_of_one_thread(void **state)
+{
+    for (int other = 0; other < 2; other++) {
+        struct world x;
+        struct nm_access life;
+        world_init(&x);
+        do_malloc(&x, 0, 0, 0);
+        do_copy(&x, 0, 0);
+        do_malloc(&x, 0, 1, 0);
+        do_free(&x, 0, 0);
+        do_copy(&x, other, 1);
+        assert_int_equal((x.b[1].life.flags & NM_ACCESS_EARLY) != 0, other == 0);
+        do_malloc(&x, 0, 2, 0);
+        life = do_free(&x, 0, 1);
+        assert_int_equal((life.flags & NM_ACCESS_LATE) != 0, other == 0);
+    }
+}
+
+/* A thread that only allocates, beside one that only runs operations. */
+static void blocks_do_not_wait_for_an_old_operation(void **state)
+{
+    struct world x;
+    world_init(&x);
+    do_malloc(&x, 0, 0, 0);
+    for (int i = 0; i < 20; i++)
+        do_copy(&x, 1, 0);
+    do_malloc(&x, 0, 1, 0);
+    assert_int_equal(x.b[1].life.alloc_op, 22);
 }
 
 /* A result is used by the operation that makes it: it cannot be allocated later. */
@@ -463,6 +496,8 @@ int main(void)
         cmocka_unit_test(without_marks_a_launch_elsewhere_ends_an_operation),
         cmocka_unit_test(threads_are_kept_apart),
         cmocka_unit_test(streams_are_kept_apart),
+        cmocka_unit_test(order_is_of_one_thread),
+        cmocka_unit_test(blocks_do_not_wait_for_an_old_operation),
         cmocka_unit_test(a_result_is_not_early),
         cmocka_unit_test(pauses_are_not_work_time),
         cmocka_unit_test(ordinal_rules_by_definition),
