@@ -459,7 +459,8 @@ def run(checks, node, binaries, configuration, late, keep):
                 daemon = Daemon(binaries, scratch, SETS.get(configuration, ()))
             with serve.Server(node, scratch.make("server"), state=state, NPUSIM_BASELINE=0,
                               **CONFIGURATIONS[configuration][0]) as server:
-                print(f"      {name}: up in {server.wait_ready():.0f} s", flush=True)
+                print(f"      {name}: up in {server.wait_ready(420 * CONFIGURATIONS[configuration][0].get("dp", 1)):.0f} s",
+                      flush=True)
                 check_answer(checks, f"{name}: completion", server)
                 if late:
                     daemon = attach_while_serving(checks, name, scratch, binaries, server)
