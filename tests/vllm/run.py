@@ -30,6 +30,8 @@ import serve  # noqa: E402
 from harness import CheckError, Checks, Daemon, Scratch  # noqa: E402
 
 SETTLE_S = 20
+# Until one engine answers, on a machine that is busy with much else.
+READY_S = 420
 TOKENS = 8
 # Tokens of the answers that are being written while the daemon starts.
 LONG = 200
@@ -459,8 +461,8 @@ def run(checks, node, binaries, configuration, late, keep):
                 daemon = Daemon(binaries, scratch, SETS.get(configuration, ()))
             with serve.Server(node, scratch.make("server"), state=state, NPUSIM_BASELINE=0,
                               **CONFIGURATIONS[configuration][0]) as server:
-                print(f"      {name}: up in {server.wait_ready(420 * CONFIGURATIONS[configuration][0].get("dp", 1)):.0f} s",
-                      flush=True)
+                patience = READY_S * CONFIGURATIONS[configuration][0].get("dp", 1)
+                print(f"      {name}: up in {server.wait_ready(patience):.0f} s", flush=True)
                 check_answer(checks, f"{name}: completion", server)
                 if late:
                     daemon = attach_while_serving(checks, name, scratch, binaries, server)
