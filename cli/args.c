@@ -228,6 +228,11 @@ static int set_quantity(struct args *a, enum option_id id, const char *value, st
         if (units_parse_duration(value, &a->timeout_ns) < 0 || a->timeout_ns == 0)
             return bad_value(id, value, "not a time", reterr);
         return 0;
+    case OPTION_STEPS:
+        if (parse_number(value, 240, &number) < 0 || number == 0)
+            return bad_value(id, value, "not a number from 1 to 240", reterr);
+        a->steps = (uint64_t)number;
+        return 0;
     case OPTION_FOR:
         if (units_parse_duration(value, &a->for_ns) < 0 || a->for_ns == 0)
             return bad_value(id, value, "not a time", reterr);

@@ -104,6 +104,7 @@ static void reduce_fields(const struct args *args, struct json_object *document,
 static void note_incomplete(const struct args *args, const struct out *o,
                             struct json_object *document)
 {
+    char text[256];
     int64_t lost = 0;
     bool table = args->format == FORMAT_TABLE;
     FILE *f = table ? stdout : stderr;
@@ -113,7 +114,12 @@ static void note_incomplete(const struct args *args, const struct out *o,
     doc_int(document, "lost_events", &lost);
     fflush(stdout);
     fprintf(f, "%s%s", table ? out_on(o, STYLE_BAD) : "", table ? "" : "npumem: note: ");
-    if (lost > 0)
+    if (doc_text(document, "missing", NULL))
+        fprintf(f, "incomplete: %s",
+                out_clean(text, sizeof(text), doc_text(document, "missing", "")));
+    else if (strncmp(doc_text(document, "compared", ""), "recording", 9) == 0)
+        fprintf(f, "incomplete: not all that happened is in the recordings");
+    else if (lost > 0)
         fprintf(f, "incomplete: %" PRId64 " events lost", lost);
     else
         fprintf(f, "incomplete: some processes are seen in part (npumem status)");

@@ -41,6 +41,7 @@ enum option_group {
     GROUP_PERIOD = 1 << 13,
     GROUP_CYCLE = 1 << 14,
     GROUP_IDLE = 1 << 15,
+    GROUP_STEPS = 1 << 16,
 };
 
 enum option_id {
@@ -85,6 +86,7 @@ struct args {
     const char *to;    /* the other side */
     uint64_t watch_ns; /* 0: once */
     uint64_t for_ns;   /* 0: not said */
+    uint64_t steps;    /* 0: not said */
     uint64_t timeout_ns;
     uint64_t limit; /* UINT64_MAX: the verb's default */
     uint64_t min_size_bytes;

@@ -222,6 +222,7 @@ int whatif_write(struct trace_reader *trace, const char *const *settings, size_t
 {
     struct whatif_result baseline, results[SETTINGS_MAX];
     bool is_search = count == 0;
+    char missing[ANALYSIS_TEXT_BYTES];
     size_t n = 0;
     int r = run(trace, trace->header.conf, options, &baseline, reterr);
 
@@ -247,6 +248,8 @@ int whatif_write(struct trace_reader *trace, const char *const *settings, size_t
     json_kbool(j, "trace_complete", baseline.is_complete);
     json_ku64(j, "records", trace->count);
     json_ku64(j, "lost_records", trace->lost_events);
+    trace_missing(trace, missing, sizeof(missing));
+    json_kstr(j, "missing", missing[0] ? missing : NULL);
     json_ku64(j, "unknown_frees", baseline.unknown_frees);
     json_kobject(j, "baseline");
     write_result(&baseline, j);

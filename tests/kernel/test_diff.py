@@ -83,3 +83,40 @@ def test_diff_recordings(scratch):
     one = daemon.json("diff", "--from", paths[1])
     equal(level(one, "allocated"), live[1] - live[0], "grown within the second")
     daemon.cli("diff", "--from", paths[0], "--to", "now", expect=2)
+
+
+def test_timeline(scratch):
+    """What was held over time, by owner and level: against the allocator's own counters at three moments."""
+    daemon = scratch.daemon(sets=["store.sample_interval=100ms"])
+    agent = torch_agent(scratch)
+    daemon.wait_target(agent.pid, "blocks")
+    held = []
+    for size in (30, 100, 20):
+        agent(f"x = tensor({size} << 20)")
+        time.sleep(0.4)
+        daemon.cli("mark", f"at{size}")
+        held.append(agent("out = stats()")["allocated"])
+        agent("untensor(x)")
+    time.sleep(0.4)
+
+    def rows(*options):
+        d = daemon.json("timeline", "--pid", str(agent.pid), "--since", "-20s", *options)
+        return d, {(r["level"], r["owner"]): r for r in d["rows"]}
+    d, found = rows()
+    row = found[("allocated", None)]
+    equal((row["peak_bytes"], row["to_bytes"]), (max(held), 0), "peak and end of the allocated level")
+    known = [v for v in row["max_bytes"] if v is not None]
+    check(all(h in known for h in held), "a value is in no step", known, held)
+    equal(found[("allocated", "PTA@block")]["peak_bytes"], max(held), "peak of the owner")
+    equal(found[("allocated", "PTA@block")]["last_bytes"][-1], 0, "an owner that has gone holds nothing")
+    check(found[("reserved", None)]["peak_bytes"] >= max(held), "reserved", found)
+    equal([m["name"] for m in d["marks"]], ["at30", "at100", "at20"], "marks")
+    equal(len(row["min_bytes"]), 60, "steps")
+    equal(len(rows("--steps", "7")[1][("allocated", None)]["max_bytes"]), 7, "steps that were asked for")
+    lines = daemon.cli("timeline", "--pid", str(agent.pid), "--since", "-20s", "-o", "csv").stdout.splitlines()
+    equal(lines[0], "time_ns,tgid,rank,device,level,owner,last_bytes,min_bytes,max_bytes", "head of the csv")
+    check(any(f",{agent.pid},,0,allocated,PTA@block," in line for line in lines), "no step of the owner", lines[:5])
+    table = daemon.cli("timeline", "--pid", str(agent.pid), "--since", "-20s").stdout
+    check("mark:at100" in table and "CURVE" not in table, "the table", table)
+    daemon.cli("timeline", "--since", "-1min", "--until", "-2min", expect=2)
+    daemon.cli("timeline", "--pid", "1", expect=4)

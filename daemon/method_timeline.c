@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * method_timeline.c - the method Timeline: samples of the store as series in even steps.
+ *
+ * Owns: which samples are which series. An owner that is in no row of a moment at which its process
+ * was sampled held nothing then.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "limits.h"
+#include "map.h"
+#include "method_context.h"
+#include "methods.h"
+#include "store_series.h"
+#include "timeline.h"
+#include "view_rows.h"
+
+#define PERIOD_DEFAULT_NS (3600ull * 1000000000)
+#define STEPS_DEFAULT 60
+#define LIMIT_DEFAULT 100
+#define POINTS_PER_DRAIN 16384 /* the ring is emptied while samples are read */
+
+/* A process of the window. */
+struct life {
+    struct map_key key; /* row of process */
+    bool is_wanted;
+    uint64_t exit_ns;
+    uint64_t moment_ns; /* of the owner rows at hand */
+    uint32_t first;     /* its series of owners: a chain through next */
+    struct process_facts facts;
+};
+
+struct owned {
+    struct map_key key; /* row of the timeline */
+    uint64_t moment_ns; /* newest one with a row of it */
+    uint32_t next, zero;
+};
+
+struct gather {
+    struct manager *m;
+    struct view_context context;
+    struct timeline *timeline;
+    struct map lives, owned;
+    uint64_t until_ns, points, wanted;
+};
+
+static int life_find(struct gather *g, const struct store_point *p, struct life **ret)
+{
+    uint32_t n = map_find(&g->lives, (uint64_t)p->process_id, 0);
+    int r = 0;
+
+    if (!n) {
+        r = map_add(&g->lives, (uint64_t)p->process_id, 0, &n);
+        if (r < 0)
+            return r;
+        struct life *life = map_at(&g->lives, n);
+        r = store_process_of(g->m->store, p->process_id, &life->facts, &life->exit_ns);
+        life->is_wanted = r == 0 && view_filter_process(&g->context, &life->facts);
+        g->wanted += life->is_wanted;
+    }
+    *ret = map_at(&g->lives, n);
+    return r == -ENOENT ? 0 : r;
+}
+
+/* Row of a series of the process. 0: it is filtered out, or there are too many. */
+static int64_t row_find(struct gather *g, const struct life *life, const struct store_point *p,
+                        const char *level, const char *owner, bool is_torch)
+{
+    int32_t device = is_torch ? view_device_of(&life->facts, p->device) : p->device;
+
+    if (p->kind == STORE_SERIES_RESIDENT)
+        device = -1;
+    if (device < 0 ? g->context.device_count != 0 : !view_filter_device(&g->context, device))
+        return 0;
+    return timeline_row(g->timeline, &(struct timeline_place){.process = (uint64_t)p->process_id,
+                                                              .tgid = life->facts.tgid,
+                                                              .rank = life->facts.rank,
+                                                              .device = device,
+                                                              .level = level,
+                                                              .owner = owner});
+}
+
+static int total(struct gather *g, const struct life *life, const struct store_point *p,
+                 const char *level, uint64_t bytes)
+{
+    int64_t row = row_find(g, life, p, level, NULL, p->kind == STORE_SERIES_POOL);
+
+    if (row > 0)
+        timeline_sample(g->timeline, row, p->wall_ns, bytes);
+    return row < 0 ? (int)row : 0;
+}
+
+/* The rows of one moment are through: owners that had none held nothing. */
+static void moment_end(struct gather *g, struct life *life, uint64_t wall_ns)
+{
+    for (uint32_t n = life->first; n;) {
+        struct owned *o = map_at(&g->owned, n);
+        if (o->moment_ns < life->moment_ns)
+            timeline_sample(g->timeline, (int64_t)o->key.a, life->moment_ns, 0);
+        n = o->next;
+    }
+    life->moment_ns = wall_ns;
+}
+
+static int owner_point(struct gather *g, struct life *life, const struct store_point *p)
+{
+    char owner[ANALYSIS_NAME_BYTES];
+    uint32_t n;
+    int r;
+
+    if (p->wall_ns != life->moment_ns)
+        moment_end(g, life, p->wall_ns);
+    if (p->level == LEVEL_RESERVED_VA || p->level == LEVEL_POOL_SUB)
+        return 0;
+    r = store_owner_of(g->m->store, p->owner_id, owner, sizeof(owner));
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
+    int64_t row = row_find(g, life, p, level_name(p->level), owner, view_level_is_torch(p->level));
+    if (row <= 0)
+        return (int)row;
+    n = map_find(&g->owned, (uint64_t)row, 0);
+    if (!n) {
+        r = map_add(&g->owned, (uint64_t)row, 0, &n);
+        if (r < 0)
+            return r;
+        ((struct owned *)map_at(&g->owned, n))->next = life->first;
+        life->first = n;
+    }
+    ((struct owned *)map_at(&g->owned, n))->moment_ns = p->wall_ns;
+    timeline_sample(g->timeline, row, p->wall_ns, p->bytes);
+    return 0;
+}
+
+static int on_point(void *userdata, const struct store_point *p)
+{
+    struct gather *g = userdata;
+    struct life *life;
+    int r;
+
+    if (++g->points % POINTS_PER_DRAIN == 0)
+        ring_sync(g->m->ring);
+    if (p->wall_ns >= g->until_ns)
+        return 0;
+    r = life_find(g, p, &life);
+    if (r < 0 || !life->is_wanted)
+        return r;
+    switch (p->kind) {
+    case STORE_SERIES_OWNER:
+        return owner_point(g, life, p);
+    case STORE_SERIES_DEVICE:
+        return total(g, life, p, "physical", p->bytes);
+    case STORE_SERIES_RESIDENT:
+        return total(g, life, p, "resident", p->bytes);
+    case STORE_SERIES_POOL:
+        r = total(g, life, p, "allocated", p->bytes);
+        if (r == 0)
+            r = total(g, life, p, "reserved", p->reserved_bytes);
+        return r < 0 ? r : total(g, life, p, "active", p->active_bytes);
+    }
+    return 0;
+}
+
+static int on_mark(void *userdata, const char *name, uint64_t wall_ns, uint64_t boot_ns)
+{
+    struct gather *g = userdata;
+    timeline_mark(g->timeline, name, wall_ns);
+    return 0;
+}
+
+static int gather(struct gather *g, uint64_t since_ns)
+{
+    /* the value at the beginning was sampled up to so long before it */
+    uint64_t before = LIMIT_STORE_SAMPLE_FULL_NS + g->m->config.store_sample_interval;
+    int r = store_series_each(g->m->store, since_ns > before ? since_ns - before : 0, on_point, g);
+
+    for (uint32_t n = 0; (n = map_next(&g->lives, n));) {
+        struct life *life = map_at(&g->lives, n);
+        moment_end(g, life, life->moment_ns);
+    }
+    if (r == 0)
+        r = store_marks_each(g->m->store, since_ns, on_mark, g);
+    return r;
+}
+
+static int document(struct gather *g, uint32_t limit, struct json *j)
+{
+    int r;
+
+    for (uint32_t n = 0; (n = map_next(&g->lives, n));) {
+        const struct life *life = map_at(&g->lives, n);
+        if (life->exit_ns)
+            timeline_end(g->timeline, life->key.a, life->exit_ns);
+    }
+    timeline_finish(g->timeline);
+    json_object(j);
+    view_header(&g->context, j);
+    r = timeline_write(g->timeline, limit, j);
+    json_end(j);
+    return r;
+}
+
+int method_timeline(struct api_call *call, void *userdata)
+{
+    struct manager *m = userdata;
+    struct method_filter f = {};
+    struct gather g = {.m = m};
+    struct timeline_query q = {};
+    uint64_t limit = LIMIT_DEFAULT, steps = STEPS_DEFAULT;
+    struct json j = {};
+    int r = method_filter_read(call, &f);
+
+    if (r >= 0)
+        r = api_param_u64(call, "since_ns", INT64_MAX, &q.since_ns);
+    if (r >= 0)
+        r = api_param_u64(call, "until_ns", INT64_MAX, &q.until_ns);
+    if (r >= 0)
+        r = api_param_u64(call, "steps", TIMELINE_STEPS_MAX, &steps);
+    if (r >= 0)
+        r = api_param_u64(call, "limit", UINT32_MAX, &limit);
+    if (r >= 0)
+        r = api_params_done(call);
+    if (r < 0)
+        return r;
+    if (!m->store)
+        return api_error(call, "Failed", "samples are kept in the store, and there is none",
+                         "store.enabled=yes");
+    manager_sync(m);
+    method_context_init(m, &f, &g.context);
+    if (!q.until_ns)
+        q.until_ns = g.context.wall_ns;
+    if (!q.since_ns)
+        q.since_ns = q.until_ns > PERIOD_DEFAULT_NS ? q.until_ns - PERIOD_DEFAULT_NS : 0;
+    q.steps = (uint32_t)steps;
+    q.carry_ns = 2 * LIMIT_STORE_SAMPLE_FULL_NS;
+    g.until_ns = q.until_ns;
+    r = timeline_new(&q, &g.timeline);
+    if (r == -EINVAL)
+        return api_error(call, "BadParameter", "since, until: no time between them",
+                         "since_ns before until_ns, steps from 1 on");
+    if (r < 0)
+        return r;
+    map_init(&g.lives, sizeof(struct life), 5, NULL);
+    map_init(&g.owned, sizeof(struct owned), 6, NULL);
+    r = gather(&g, q.since_ns);
+    if (r == 0 && f.tgid_count && !g.wanted) {
+        r = api_error(call, "NoSuchProcess", "nothing is kept of that process and time",
+                      "npumem ps; an earlier --since");
+    } else if (r == 0) {
+        method_document_begin(&j);
+        r = method_document_reply(call, &j, document(&g, (uint32_t)limit, &j));
+    }
+    map_clear(&g.lives);
+    map_clear(&g.owned);
+    timeline_free(g.timeline);
+    return r;
+}
