@@ -4,6 +4,8 @@
  */
 #include <inttypes.h>
 #include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -44,6 +46,60 @@ static int render(const struct args *args, const struct out *o, struct json_obje
     return rows_print(args, o, doc_get(document, "settings"), columns, ARRAY_SIZE(columns));
 }
 
+/* --- several settings at a time, each thread with the trace open on its own --- */
+
+#define THREADS_MAX 16
+
+struct parallel {
+    const char *path;
+    struct whatif_job *jobs;
+    size_t count;
+    atomic_size_t next;
+    atomic_bool is_over; /* one was refused: the rest is of no use */
+};
+
+static void jobs_take(struct parallel *p, struct trace_reader *trace)
+{
+    size_t i;
+
+    while (!atomic_load(&p->is_over) && (i = atomic_fetch_add(&p->next, 1)) < p->count)
+        if (whatif_job_run_at(trace, p->jobs, i) < 0)
+            atomic_store(&p->is_over, true);
+}
+
+static void *thread_run(void *userdata)
+{
+    struct parallel *p = userdata;
+    struct trace_file own;
+
+    /* without a file of its own the others do its work */
+    if (trace_file_open(p->path, &own, NULL) == 0) {
+        jobs_take(p, &own.reader);
+        trace_file_close(&own);
+    }
+    return NULL;
+}
+
+/* The first job is the caller's own, so that its reader has seen the trace. */
+static void run_parallel(void *userdata, struct trace_reader *trace, struct whatif_job *jobs,
+                         size_t count)
+{
+    struct parallel p = {.path = userdata, .jobs = jobs, .count = count};
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    pthread_t threads[THREADS_MAX];
+    size_t started = 0;
+
+    atomic_init(&p.next, 1);
+    while (started < THREADS_MAX && started + 1 < count && (long)started + 1 < cpus &&
+           pthread_create(&threads[started], NULL, thread_run, &p) == 0)
+        started++;
+    if (whatif_job_run_at(trace, jobs, 0) < 0)
+        atomic_store(&p.is_over, true);
+    jobs_take(&p, trace);
+    while (started)
+        pthread_join(threads[--started], NULL);
+}
+
 int verb_whatif(const struct args *args)
 {
     struct trace_file trace;
@@ -67,7 +123,7 @@ int verb_whatif(const struct args *args)
     gethostname(host, sizeof(host) - 1);
     clock_gettime(CLOCK_REALTIME, &now);
     _cleanup_free_ char *text =
-        whatif_text(&trace.reader, args->operands, args->operand_count, host,
+        whatif_text(&trace.reader, args->operands, args->operand_count, run_parallel, path, host,
                     (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec, &error);
     trace_file_close(&trace);
     if (!text)

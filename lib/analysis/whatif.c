@@ -8,6 +8,7 @@
  */
 #include "whatif.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "map.h"
@@ -174,24 +175,31 @@ static const char *const grid[] = {
 
 #define SETTINGS_MAX 64
 
-static int run(struct trace_reader *trace, const char *setting,
-               const struct alloc_model_options *options, struct whatif_result *ret,
-               struct error *reterr)
+int whatif_job_run(struct trace_reader *trace, struct whatif_job *job)
 {
-    struct alloc_model_options o = *options;
-    int r = alloc_conf_parse(setting, &o.conf, reterr);
+    struct alloc_model_options o = *job->options;
+    struct whatif_result *ret = &job->result;
 
-    if (r < 0)
-        return r;
+    job->r = alloc_conf_parse(job->setting, &o.conf, &job->error);
+    if (job->r < 0)
+        return job->r;
     memset(ret, 0, sizeof(*ret));
-    snprintf(ret->setting, sizeof(ret->setting), "%s", setting);
+    snprintf(ret->setting, sizeof(ret->setting), "%s", job->setting);
     if (!o.card_bytes)
         o.card_bytes = trace->header.card_bytes;
     if (!o.available_bytes)
         o.available_bytes = trace->header.available_bytes;
     if (!o.fraction && o.conf.keys & ALLOC_CONF_FRACTION)
         o.fraction = o.conf.memory_fraction;
-    return whatif_replay(trace, &o, ret);
+    return job->r = whatif_replay(trace, &o, ret);
+}
+
+static void run_in_turn(void *userdata, struct trace_reader *trace, struct whatif_job *jobs,
+                        size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (whatif_job_run(trace, &jobs[i]) < 0)
+            return;
 }
 
 static void write_result(const struct whatif_result *w, struct json *j)
@@ -217,54 +225,91 @@ static bool is_better(const struct whatif_result *a, const struct whatif_result 
     return a->stats.driver_calls < b->stats.driver_calls;
 }
 
-int whatif_write(struct trace_reader *trace, const char *const *settings, size_t count,
-                 const struct alloc_model_options *options, struct json *j, struct error *reterr)
+/* The recorded setting and each other one once. Returns the number of jobs. */
+static size_t jobs_make(const struct trace_reader *trace, const char *const *settings, size_t count,
+                        const struct alloc_model_options *options, struct whatif_job *jobs,
+                        size_t *ret_of)
 {
-    struct whatif_result baseline, results[SETTINGS_MAX];
-    bool is_search = count == 0;
-    char missing[ANALYSIS_TEXT_BYTES];
-    size_t n = 0;
-    int r = run(trace, trace->header.conf, options, &baseline, reterr);
+    size_t n = 1;
 
+    jobs[0] = (struct whatif_job){.setting = trace->header.conf, .options = options};
+    for (size_t i = 0; i < count; i++) {
+        size_t k = 0;
+        while (k < n && strcmp(jobs[k].setting, settings[i]) != 0)
+            k++;
+        if (k == n)
+            jobs[n++] = (struct whatif_job){.setting = settings[i], .options = options};
+        ret_of[i] = k;
+    }
+    return n;
+}
+
+static void write_settings(const struct whatif_job *jobs, const size_t *of, size_t count,
+                           bool is_search, struct json *j)
+{
+    const struct whatif_result *baseline = &jobs[0].result, *sorted[SETTINGS_MAX];
+
+    for (size_t i = 0; i < count; i++) {
+        size_t at = i;
+        for (; is_search && at > 0 && is_better(&jobs[of[i]].result, sorted[at - 1]); at--)
+            sorted[at] = sorted[at - 1];
+        sorted[at] = &jobs[of[i]].result;
+    }
+    json_karray(j, "settings");
+    for (size_t i = 0; i < count; i++) {
+        json_object(j);
+        write_result(sorted[i], j);
+        json_ki64(j, "saves_bytes",
+                  (int64_t)baseline->stats.peak_reserved_bytes -
+                      (int64_t)sorted[i]->stats.peak_reserved_bytes);
+        json_end(j);
+    }
+    json_end(j);
+}
+
+static void write_baseline(const struct trace_reader *trace, const struct whatif_result *baseline,
+                           struct json *j)
+{
+    char missing[ANALYSIS_TEXT_BYTES];
+
+    json_kbool(j, "trace_complete", baseline->is_complete);
+    json_ku64(j, "records", trace->count);
+    json_ku64(j, "lost_records", trace->lost_events);
+    trace_missing(trace, missing, sizeof(missing));
+    json_kstr(j, "missing", missing[0] ? missing : NULL);
+    json_ku64(j, "unknown_frees", baseline->unknown_frees);
+    json_kobject(j, "baseline");
+    write_result(baseline, j);
+    json_ku64(j, "recorded_peak_reserved_bytes", baseline->recorded_peak_bytes);
+    json_ku64(j, "recorded_segments", baseline->recorded_segments);
+    json_end(j);
+}
+
+int whatif_write(struct trace_reader *trace, const char *const *settings, size_t count,
+                 const struct alloc_model_options *options, whatif_run_fn run_fn, void *userdata,
+                 struct json *j, struct error *reterr)
+{
+    _cleanup_free_ struct whatif_job *jobs = calloc(SETTINGS_MAX + 1, sizeof(*jobs));
+    size_t of[SETTINGS_MAX], n;
+    bool is_search = count == 0;
+
+    if (!jobs)
+        return -ENOMEM;
     if (is_search) {
         settings = grid;
         count = ARRAY_SIZE(grid);
     }
     if (count > SETTINGS_MAX)
         return error_set(reterr, E2BIG, "at most %d settings at once", SETTINGS_MAX);
-    for (size_t i = 0; r == 0 && i < count; i++) {
-        struct whatif_result one;
-        size_t at = n;
-        r = run(trace, settings[i], options, &one, reterr);
-        if (r < 0)
-            break;
-        for (; is_search && at > 0 && is_better(&one, &results[at - 1]); at--)
-            results[at] = results[at - 1];
-        results[at] = one;
-        n++;
-    }
-    if (r < 0)
-        return r;
-    json_kbool(j, "trace_complete", baseline.is_complete);
-    json_ku64(j, "records", trace->count);
-    json_ku64(j, "lost_records", trace->lost_events);
-    trace_missing(trace, missing, sizeof(missing));
-    json_kstr(j, "missing", missing[0] ? missing : NULL);
-    json_ku64(j, "unknown_frees", baseline.unknown_frees);
-    json_kobject(j, "baseline");
-    write_result(&baseline, j);
-    json_ku64(j, "recorded_peak_reserved_bytes", baseline.recorded_peak_bytes);
-    json_ku64(j, "recorded_segments", baseline.recorded_segments);
-    json_end(j);
-    json_karray(j, "settings");
+    n = jobs_make(trace, settings, count, options, jobs, of);
+    (run_fn ? run_fn : run_in_turn)(userdata, trace, jobs, n);
     for (size_t i = 0; i < n; i++) {
-        json_object(j);
-        write_result(&results[i], j);
-        json_ki64(j, "saves_bytes",
-                  (int64_t)baseline.stats.peak_reserved_bytes -
-                      (int64_t)results[i].stats.peak_reserved_bytes);
-        json_end(j);
+        if (jobs[i].r < 0 && reterr)
+            *reterr = jobs[i].error;
+        if (jobs[i].r < 0)
+            return jobs[i].r;
     }
-    json_end(j);
+    write_baseline(trace, &jobs[0].result, j);
+    write_settings(jobs, of, count, is_search, j);
     return 0;
 }

@@ -25,11 +25,28 @@ struct whatif_result {
 int whatif_replay(struct trace_reader *trace, const struct alloc_model_options *options,
                   struct whatif_result *ret);
 
+/* One setting to replay. Jobs share nothing, so that they may run at the same time, each with a
+ * reader of its own. */
+struct whatif_job {
+    const char *setting; /* borrowed */
+    const struct alloc_model_options *options;
+    struct whatif_result result;
+    struct error error;
+    int r; /* as whatif_job_run() returned */
+};
+/* options: without conf; unknown members are taken from the trace's header. Returns 0; -EINVAL a
+ * setting that torch_npu refuses (error); -ENOMEM. */
+int whatif_job_run(struct trace_reader *trace, struct whatif_job *job);
+/* Runs all jobs, the first one (the recorded setting) with `trace`, which then knows what is
+ * missing in it. */
+typedef void (*whatif_run_fn)(void *userdata, struct trace_reader *trace, struct whatif_job *jobs,
+                              size_t count);
+
 /* "settings": [...] with the recorded setting as "baseline" into the open object: the given
- * settings, or with none the sensible grid, the smallest peak first. options: without conf; unknown
- * members are taken from the trace's header. Returns 0; -EINVAL a setting that torch_npu refuses
- * (reterr); -ENOMEM. */
+ * settings, or with none the sensible grid, the smallest peak first. run_fn NULL: one after
+ * another. Returns as whatif_job_run(). */
 int whatif_write(struct trace_reader *trace, const char *const *settings, size_t count,
-                 const struct alloc_model_options *options, struct json *j, struct error *reterr);
+                 const struct alloc_model_options *options, whatif_run_fn run_fn, void *userdata,
+                 struct json *j, struct error *reterr);
 
 #endif

@@ -11,9 +11,16 @@
 #include "err.h"
 #include "trace_io.h"
 
-/* The document of `whatif`; without settings the usual ones, ranked. NULL with the error set. The
- * caller frees it. */
+struct whatif_job;
+
+/* The document of `whatif`; without settings the usual ones, ranked. run_fn as in whatif.h. NULL
+ * with the error set. The caller frees it. */
 char *whatif_text(struct trace_reader *trace, const char *const *settings, size_t count,
-                  const char *host, uint64_t wall_ns, struct error *reterr);
+                  void (*run_fn)(void *userdata, struct trace_reader *trace,
+                                 struct whatif_job *jobs, size_t count),
+                  void *userdata, const char *host, uint64_t wall_ns, struct error *reterr);
+
+/* Runs job `index` of several; see whatif_job_run(). Thread-safe with a reader per thread. */
+int whatif_job_run_at(struct trace_reader *trace, struct whatif_job *jobs, size_t index);
 
 #endif

@@ -465,6 +465,46 @@ def bench_analysis(build):
         record(what, f"{figures[key]:.1f} ms", "<= 200 ms", figures[key] <= 200)
 
 
+TRACE_EVENTS = 10_000_000
+
+
+def timed(argv):
+    """Output, seconds and highest RSS in MiB of one command."""
+    begin = time.monotonic()
+    with tempfile.TemporaryFile("w+") as out:
+        process = subprocess.Popen(argv, stdout=out)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        elapsed = time.monotonic() - begin
+        if process.returncode:
+            sys.exit(f"{' '.join(argv)}: exit code {process.returncode}")
+        out.seek(0)
+        return json.load(out), elapsed, usage.ru_maxrss / 1024
+
+
+def bench_traces(build):
+    """Every verb that takes a recording, on one of 10,000,000 events; the answers are checked, too."""
+    npumem, make = f"{build}/npumem", f"{build}/tests/bench/trace_make"
+    with tempfile.TemporaryDirectory(prefix="npumem-bench-") as directory:
+        paths, truths = [], []
+        for seed in ("1", "2"):
+            paths.append(f"{directory}/{seed}.trace")
+            truths.append(json.loads(subprocess.run([make, paths[-1], str(TRACE_EVENTS), seed], capture_output=True,
+                                                    text=True, check=True).stdout))
+        for what, argv in (("whatif CONF", ["whatif", "expandable_segments:True", "--from", paths[0]]),
+                           ("whatif, 10 settings", ["whatif", "--from", paths[0]]),
+                           ("diff of two", ["diff", "--from", paths[0], "--to", paths[1], "--equal"]),
+                           ("diff of one", ["diff", "--from", paths[0]])):
+            document, elapsed, rss = timed([npumem, *argv, "-o", "json"])
+            if argv[0] == "diff":
+                got = {row["owner"]: row["from_bytes" if "--to" in argv else "to_bytes"] for row in document["rows"]}
+                right = all(got.get(owner, 0) == size for owner, size in truths[0].items() if "@" in owner)
+            else:
+                right = document["baseline"]["requests"] == truths[0]["requests"]
+            record(f"{what} over {TRACE_EVENTS:,} recorded events", f"{elapsed:.1f} s, {rss:.0f} MiB" +
+                   ("" if right else ", WRONG"), "<= 10 s, <= 512 MiB", right and elapsed <= 10 and rss <= 512)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
@@ -481,6 +521,7 @@ def main():
         "ranks": lambda: bench_ranks(build),
         "ledger": lambda: bench_ledger(build),
         "analysis": lambda: bench_analysis(build),
+        "traces": lambda: bench_traces(build),
     }
     print(f"{'what':<58} {'measured':<44} {'bar':<26}")
     for name, bench in benches.items():

@@ -5,7 +5,8 @@
  *
  * usage: trace_make FILE EVENTS [SEED]
  *
- * Prints, as JSON, what a reader must find in it: bytes live at the end, by owner, and the peak.
+ * Prints, as JSON, what a reader must find in it: bytes live at the end, by owner, the peak and the
+ * number of allocations.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -35,7 +36,7 @@ struct block {
 
 struct make {
     FILE *file;
-    uint64_t left, time_ns, next_address;
+    uint64_t left, time_ns, next_address, requests;
     uint64_t live[OWNERS + 1], total, peak;
     uint64_t *free_addresses;
     size_t free_count;
@@ -64,6 +65,7 @@ static struct block block_new(struct make *m, uint64_t bytes, uint32_t owner)
                                       .tid = 7,
                                       .owner = owner,
                                       .stack = owner + OWNERS});
+    m->requests++;
     m->live[owner] += b.bytes;
     m->total += b.bytes;
     m->peak = m->total > m->peak ? m->total : m->peak;
@@ -147,8 +149,8 @@ int main(int argc, char **argv)
     names_write(&m);
     make_run(&m);
     printf("{\"PTA@weights\": %" PRIu64 ", \"PTA@activation\": %" PRIu64 ", \"PTA@kept\": %" PRIu64
-           ", \"peak\": %" PRIu64 "}\n",
-           m.live[1], m.live[2], m.live[3], m.peak);
+           ", \"peak\": %" PRIu64 ", \"requests\": %" PRIu64 "}\n",
+           m.live[1], m.live[2], m.live[3], m.peak, m.requests);
     free(m.free_addresses);
     return fclose(m.file) == 0 ? 0 : 1;
 }
