@@ -5,6 +5,7 @@
  */
 #include "test_analysis.h"
 
+#include "leak_cycles.h"
 #include "leaks.h"
 
 #define MIB ((uint64_t)1 << 20)
@@ -291,6 +292,50 @@ static void leak_under_load(void **state)
     assert_int_equal(close, 50);
 }
 
+/* Cycles without a mark: a process that sleeps (3 GiB) and wakes (50 GiB) every 20 samples and
+ * leaves 100 MiB each time. */
+static void sleep_and_wake(void **state)
+{
+    enum { COUNT = 600, CYCLE = 20 };
+    struct series_sample *device = calloc(COUNT, sizeof(*device)),
+                         *owner = calloc(COUNT, sizeof(*owner));
+    struct leak_series series[] = {
+        {.source = LEAK_OWNER,
+         .owner = "PTA_WORKSPACE",
+         .level = "physical",
+         .samples = owner,
+         .count = COUNT},
+        {.source = LEAK_DEVICE, .samples = device, .count = COUNT},
+    };
+    struct leak_input in = {.series = series, .count = 2};
+    uint64_t wakes[64];
+    struct json j = {0};
+
+    for (size_t i = 0; i < COUNT; i++) {
+        uint64_t left = i / CYCLE * 100 * MIB, held = i < 5           ? 0
+                                                      : i % CYCLE < 8 ? 3 * GIB
+                                                                      : 50 * GIB;
+        owner[i] = (struct series_sample){(i + 1) * 10 * SECOND_NS, left, i / CYCLE};
+        device[i] = (struct series_sample){(i + 1) * 10 * SECOND_NS, held + left, 1};
+    }
+    assert_int_equal(leak_wakes(device, COUNT, wakes, 64), COUNT / CYCLE);
+    assert_int_equal(wakes[3], (3 * CYCLE + 8 + 1) * 10 * SECOND_NS);
+    assert_int_equal(leak_wakes(device, COUNT, wakes, 7), 7);
+    assert_int_equal(leak_wakes(owner, 0, wakes, 7), 0);
+    json_object(&j);
+    assert_int_equal(leaks_write(&in, &j), 0);
+    json_end(&j);
+    assert_int_equal(json_finish(&j), 0);
+    assert_non_null(strstr(j.data, "\"bytes_per_cycle\":104857600,"));
+    assert_non_null(strstr(j.data, "\"cycle_source\":\"sleep and wake\""));
+    json_done(&j);
+    for (size_t i = 0; i < COUNT; i++) /* load of a twentieth is no sleep */
+        device[i].bytes = 50 * GIB + (i % CYCLE < 8 ? 0 : 2 * GIB);
+    assert_int_equal(leak_wakes(device, COUNT, wakes, 64), 0);
+    free(device);
+    free(owner);
+}
+
 static void odd_series(void **state)
 {
     struct trend_point p[100];
@@ -314,9 +359,10 @@ static void odd_series(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden),     cmocka_unit_test(no_false_alarm),
-        cmocka_unit_test(slow_leak),  cmocka_unit_test(leak_under_load),
-        cmocka_unit_test(odd_series), cmocka_unit_test(servers),
+        cmocka_unit_test(golden),         cmocka_unit_test(no_false_alarm),
+        cmocka_unit_test(slow_leak),      cmocka_unit_test(leak_under_load),
+        cmocka_unit_test(odd_series),     cmocka_unit_test(servers),
+        cmocka_unit_test(sleep_and_wake),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
