@@ -18,6 +18,8 @@
 
 static const char reason_late[] = "attached late";
 static const char reason_frames[] = "no frames of that phase were seen";
+static const char reason_sleeping[] =
+    "the pools hold more addresses than the process has memory (sleep mode, or memory not seen)";
 static const char reason_question[] = "the process did not ask the driver in that phase";
 
 void budget_input_init(struct budget_input *ret)
@@ -141,7 +143,10 @@ static void compute_profile(const struct budget_input *in, struct budget_result 
             "what the process was told");
     } else {
         unknown(&r->terms[BUDGET_OTHERS_GREW], why_unseen(in, reason_question));
-        if (known(in->physical_bytes) && known(in->reserved_bytes)) {
+        if (known(in->physical_bytes) && known(in->reserved_bytes) &&
+            in->physical_bytes < in->reserved_bytes) {
+            unknown(t, reason_sleeping);
+        } else if (known(in->physical_bytes) && known(in->reserved_bytes)) {
             set(t, in->physical_bytes - in->reserved_bytes, "its own calls, as of now");
             t->is_inferred = true;
         } else {
