@@ -12,11 +12,11 @@ Oracles: the processes themselves: their own description of their objects, memor
 state_dict(), vLLM's log. Ends with one line "N passed, N failed, N skipped".
 """
 import argparse
-import concurrent.futures
 import ctypes
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import statistics
@@ -43,7 +43,7 @@ VLLM = {"vllm eager": {"tp": 2}, "vllm graphs": {"tp": 2, "graphs": True},
 # vllm rate: a part of the others, alone for a figure on a quiet host. pythons: 2 GB for each.
 ON_DEMAND = ("vllm rate", "pythons")
 SCANS_IN_A_ROW = 20
-RATE_ROUNDS, RATE_REQUESTS, RATE_TOKENS = 7, 4, 60
+RATE_ROUNDS, RATE_TOKENS = 24, 40
 # The bars of the project.
 NAMED_RATIO, NAMED_RATIO_WITHOUT_KV = 0.99, 0.75
 LARGE_SECONDS = 2.0
@@ -585,42 +585,50 @@ def check_generating(checks, name, tools, server, tgid):
     checks.true(f"{name}: scans that saw all blocks", whole >= SCANS_IN_A_ROW // 2, whole)
 
 
-def scan_many(tools, tgids, is_over, count):
-    """Up to `count` scans in a row, of one worker after the other; how many there were."""
-    done = 0
-    while done < count and not is_over.is_set():
-        scan_raw(tools, tgids[done % len(tgids)], "nice", "-n", "10")
-        done += 1
-    return done
+class Scans:
+    """Scans of the workers in turn, one after the other, while the block runs."""
 
+    def __init__(self, tools, tgids):
+        self.tools, self.tgids, self.done, self.is_over = tools, tgids, 0, threading.Event()
+        self.thread = threading.Thread(target=self.run)
 
-def token_rate(server):
-    start = time.monotonic()
-    for _ in range(RATE_REQUESTS):
-        server.complete("hello", RATE_TOKENS)
-    return RATE_REQUESTS * RATE_TOKENS / (time.monotonic() - start)
+    def run(self):
+        while not self.is_over.is_set():
+            scan_raw(self.tools, self.tgids[self.done % len(self.tgids)], "nice", "-n", "10")
+            self.done += 1
+
+    def __enter__(self):
+        if self.tgids:
+            self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.is_over.set()
+        if self.tgids:
+            self.thread.join()
 
 
 def check_rate(checks, name, tools, server, tgids):
-    """Tokens per second alone, with one scan of each worker as at an attach, and with scans in a row all the
-    time; in turns, so that what else runs on the host falls on all."""
-    rates = {0: [], len(tgids): [], SCANS_IN_A_ROW: []}
-    scans = 0
+    """Seconds for a request alone, alone again as a control, and while its workers are scanned in a row all
+    the time. In turns of a random order, so that what else runs on the host falls on all; a request at a time,
+    since a median of many short ones stands more than one of few long ones."""
+    taken = {"alone": [], "control": [], "scanned": []}
+    order, scans, chance = list(taken), 0, random.Random(1)
     for _ in range(RATE_ROUNDS):
-        for count, found in rates.items():
-            is_over = threading.Event()
-            with concurrent.futures.ThreadPoolExecutor(1) as pool:
-                scanning = pool.submit(scan_many, tools, tgids, is_over, count)
-                found.append(token_rate(server))
-                is_over.set()
-                scans += scanning.result() if count == SCANS_IN_A_ROW else 0
-    alone, attach, busy = (statistics.median(found) for found in rates.values())
-    noise = max(rates[0]) / min(rates[0])
-    print(f"      {name}: {alone:.1f} tokens/s alone (rounds differ by {noise:.2f}), with one scan of each worker "
-          f"{attach:.1f} (ratio {attach / alone:.3f}), with scans in a row {busy:.1f} (ratio {busy / alone:.3f}, "
-          f"{scans / RATE_ROUNDS:.1f} scans a round)", flush=True)
-    checks.true(f"{name}: rate at an attach within the noise", alone / attach <= max(noise, 1.1), rates)
-    checks.true(f"{name}: rate with scans in a row within the noise", alone / busy <= max(noise, 1.15), rates)
+        chance.shuffle(order)
+        for kind in order:
+            with Scans(tools, tgids if kind == "scanned" else []) as scanning:
+                start = time.monotonic()
+                server.complete("hello", RATE_TOKENS)
+                taken[kind].append(time.monotonic() - start)
+            scans += scanning.done
+    alone, control, scanned = (statistics.median(found) for found in taken.values())
+    quartiles = statistics.quantiles(taken["alone"] + taken["control"], n=4)
+    print(f"      {name}: {RATE_TOKENS / alone:.1f} tokens/s alone, ratio {alone / control:.3f} to a control, "
+          f"{alone / scanned:.3f} with {scans} scans in a row; alone the middle half varies by "
+          f"{quartiles[2] / quartiles[0]:.2f}", flush=True)
+    checks.true(f"{name}: enough scans", scans >= SCANS_IN_A_ROW, scans)
+    checks.true(f"{name}: token rate within the noise", scanned <= max(quartiles[2], 1.1 * quartiles[1]), taken)
 
 
 def check_idle(checks, name, tools, tgid):
