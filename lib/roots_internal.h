@@ -35,8 +35,9 @@ struct walk {
     struct walk_queue now, later; /* later: attributes that are not of the module tree */
     size_t node_capacity, tensor_capacity, string_capacity;
     uint8_t depth_max;
-    int error;    /* -ENOMEM, or what ended reading */
-    bool is_full; /* a bound was reached */
+    int error;        /* -ENOMEM, or what ended reading */
+    bool is_full;     /* a bound was reached */
+    bool is_rootless; /* a framework is loaded and its root was not found */
     uint64_t
         torn; /* parts of roots and module trees that could not be read: they change just now */
 };
@@ -59,6 +60,8 @@ void walk_from(struct walk *w, uint64_t object, uint32_t node, uint16_t owner, u
 bool walk_pruned(const struct walk *w, const char *name);
 
 void seed_roots(struct walk *w);
+/* Whether modules of a framework of the table are loaded, so that there is a root somewhere. */
+bool seed_expects_root(struct walk *w);
 void seed_frames(struct walk *w);
 void seed_tracked(struct walk *w);
 

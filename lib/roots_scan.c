@@ -244,13 +244,21 @@ static void tensors_finish(struct walk *w)
     res->s.has_names = res->s.tensor_count > 0;
 }
 
-static void names_find(struct walk *w)
+/* is_last: what is found without the root, too. */
+static void names_find(struct walk *w, bool is_last)
 {
     if (!is_python(w)) {
         w->result->s.is_cut = w->error < 0;
         return;
     }
     seed_roots(w);
+    /* frames that come and go while they are read may hide the one that leads to the root */
+    if (!w->error && !w->result->s.framework[0] && seed_expects_root(w)) {
+        w->is_rootless = true;
+        w->torn++;
+        if (!is_last)
+            return;
+    }
     if (!w->error)
         seed_frames(w);
     if (!w->error && (w->input->is_thorough || !w->result->s.framework[0]))
@@ -276,6 +284,7 @@ static void walk_again(struct walk *w)
     s->objects = s->skipped = 0;
     s->framework[0] = s->root[0] = s->names_reason[0] = '\0';
     w->torn = 0;
+    w->is_rootless = false;
     image_forget(w->input->image);
 }
 
@@ -285,7 +294,7 @@ static void names_settle(struct walk *w)
     struct scan_summary *s = &w->result->s;
 
     for (unsigned attempt = 1;; attempt++) {
-        names_find(w);
+        names_find(w, attempt == NAMES_ATTEMPTS);
         /* a root may be in the part of a thread's frames that was not seen */
         if (!s->framework[0])
             w->torn += w->py.torn_threads;
@@ -295,7 +304,11 @@ static void names_settle(struct walk *w)
     }
     if (w->torn) {
         s->is_cut = true;
-        names_reason(w, "parts of the model change while they are read");
+        names_reason(w,
+                     w->is_rootless
+                         ? "the server's model runner was not found: its frames change, or it is "
+                           "none that schema/roots.def knows"
+                         : "parts of the model change while they are read");
     }
 }
 

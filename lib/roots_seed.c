@@ -185,6 +185,31 @@ static void module_globals(struct walk *w)
     }
 }
 
+static bool is_of_framework(const struct walk *w, const char *module)
+{
+    for (size_t i = 0; i < roots_count(w->input->table); i++) {
+        const struct roots_row *row = roots_row(w->input->table, i);
+        if (row->kind == ROOTS_GLOBALS && roots_match(row->subject, module))
+            return true;
+    }
+    return false;
+}
+
+bool seed_expects_root(struct walk *w)
+{
+    struct pyobj_pairs pairs;
+    uint64_t modules, key, module;
+    char name[PYOBJ_NAME_MAX];
+
+    if (pyobj_modules(&w->py, w->interpreter, &modules) < 0 ||
+        pyobj_dict_pairs(&w->py, modules, &pairs) < 0)
+        return false;
+    while (!w->error && pyobj_next(&w->py, &pairs, &key, &module) > 0)
+        if (pyobj_str(&w->py, key, name, sizeof(name)) > 0 && is_of_framework(w, name))
+            return true;
+    return false;
+}
+
 void seed_roots(struct walk *w)
 {
     pyobj_each_frame(&w->py, w->interpreter, on_root_frame, w);

@@ -191,6 +191,30 @@ static void test_the_wire(void **state)
     scan_result_free(r);
 }
 
+/* The server's modules are loaded, and no frame leads to its runner just now: what is found without
+ * it is not all. */
+static void test_a_hidden_root_is_not_all_there_is(void **state)
+{
+    fake_worker(&fake);
+    const char *const names[] = {"builtins", "__main__", "vllm_ascend.worker"};
+    uint64_t interpreter = fake_get(&fake, fake.runtime + 40), modules[3];
+    for (unsigned i = 0; i < 3; i++) {
+        modules[i] = fake_object(&fake, fake.module, 32);
+        fake_u64(&fake, modules[i] + 16, fake_dict(&fake, 0, NULL, NULL));
+    }
+    fake_u64(&fake, interpreter + 888, fake_dict(&fake, 3, names, modules));
+    struct scan_result *r = scan(&fake);
+    assert_false(r->s.is_cut);
+    scan_result_free(r);
+    uint64_t thread = fake_get(&fake, interpreter + 16), cframe = fake_get(&fake, thread + 56);
+    fake_u64(&fake, cframe + 8, 0);
+    r = scan(&fake);
+    assert_string_equal(r->s.framework, "");
+    assert_true(r->s.is_cut);
+    assert_non_null(strstr(r->s.names_reason, "model runner was not found"));
+    scan_result_free(r);
+}
+
 static void test_rows_added_by_hand(void **state)
 {
     static const char rows[] = "# ours\n\nframe mine Worker.loop self.runner\r\n"
@@ -247,6 +271,7 @@ int main(void)
         cmocka_unit_test(test_other_versions_have_reasons),
         cmocka_unit_test(test_cycles_end),
         cmocka_unit_test(test_the_wire),
+        cmocka_unit_test(test_a_hidden_root_is_not_all_there_is),
         cmocka_unit_test(test_rows_added_by_hand),
         cmocka_unit_test(test_a_row_added_by_hand_finds_its_root),
     };
