@@ -161,6 +161,48 @@ static void table(void **state)
     layout_done(&l);
 }
 
+static int add_bytes(void *userdata, const struct layout_piece *p)
+{
+    uint64_t *sum = userdata;
+    *sum += p->bytes;
+    return 0;
+}
+
+/* A table that nobody made: addresses that overlap, wrap and are out of order. The pieces of a
+ * segment are its bytes all the same. */
+static void hostile_table(void **state)
+{
+    struct npualloc_block blocks[16];
+    uint32_t tensors[16];
+    struct process_facts facts;
+    uint64_t random = 77;
+
+    process_facts_init(&facts, 1);
+    for (unsigned round = 0; round < 20000; round++) {
+        struct scan_result r = {.blocks = blocks, .block_tensors = tensors};
+        struct layout l;
+        for (unsigned i = 0; i < 16; i++) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            uint64_t bytes = (random >> 20) % 7 * MIB, address = (random >> 40) % 32 * MIB;
+            if (random >> 61 == 7)
+                address = UINT64_MAX - address;
+            if (random >> 61 == 6)
+                bytes = UINT64_MAX - bytes;
+            table_block(&r, address, bytes, (random >> 33) & 3, (random >> 36) & 1);
+        }
+        assert_int_equal(layout_from_scan(&r, &facts, 0, &l), 0);
+        assert_int_equal(layout_measure(&l), 0);
+        for (size_t i = 0; i < l.segment_count; i++) {
+            const struct layout_segment *s = &l.segments[i];
+            uint64_t sum = 0, room = UINT64_MAX - s->address;
+            layout_each_piece(&l, s, add_bytes, &sum);
+            assert_int_equal(sum, s->bytes < room ? s->bytes : room);
+            assert_true(s->largest_hole_bytes <= s->bytes);
+        }
+        layout_done(&l);
+    }
+}
+
 /* Loss and reuse: overlapping blocks and one that reaches over the end never give a negative hole.
  */
 static void overlaps(void **state)
@@ -255,9 +297,11 @@ static void sorted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(holes),         cmocka_unit_test(granules),  cmocka_unit_test(overlaps),
-        cmocka_unit_test(half_seen),     cmocka_unit_test(requests),  cmocka_unit_test(table),
-        cmocka_unit_test(against_a_map), cmocka_unit_test(a_million), cmocka_unit_test(sorted),
+        cmocka_unit_test(holes),         cmocka_unit_test(granules),
+        cmocka_unit_test(overlaps),      cmocka_unit_test(half_seen),
+        cmocka_unit_test(requests),      cmocka_unit_test(table),
+        cmocka_unit_test(hostile_table), cmocka_unit_test(against_a_map),
+        cmocka_unit_test(a_million),     cmocka_unit_test(sorted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
