@@ -821,6 +821,72 @@ class Check(Case):
             p.stdout.close()
 
 
+class Recordings(Case):
+    """Traces in files: what is no trace is refused in words, what is not whole is said to be."""
+
+    def trace(self, name, records=(), flags=0, cut=0, version=1):
+        """Records are (kind, time, address, bytes); schema/trace.h."""
+        data = struct.pack("<8sIIIIQQQQIiII256s16sQQ", b"NPMUTRC1", version, 360, 56, flags, 0, 0, 64 << 30, 0, 7, -1, 0, 0,
+                           b"", b"worker", 1, 0)
+        for kind, when, address, size in records:
+            data += struct.pack("<QQQQQIBBHII", when, address, size % (1 << 64), 0, 1, 7, kind, 0, 0, 0, 0)
+        path = os.path.join(self.directory.name, name)
+        with open(path, "wb") as f:
+            f.write(data[:len(data) - cut])
+        return path
+
+    def both(self, path, code, words):
+        for verb in ("whatif", "diff"):
+            out = self.run_cli(verb, "--from", path, sock=False)
+            self.assertEqual(out.returncode, code, (verb, out.stderr))
+            self.assertIn(words, out.stderr if code else out.stdout, verb)
+            self.assertLessEqual(out.stderr.count("\n"), 1, verb)
+
+    def test_what_is_no_trace(self):
+        text = os.path.join(self.directory.name, "text")
+        with open(text, "w") as f:
+            f.write("not a trace at all " * 40)
+        empty = os.path.join(self.directory.name, "empty")
+        open(empty, "w").close()
+        self.both(text, 1, "this is not a trace of npumem; try: a file that npumem record made")
+        self.both(empty, 1, "shorter than its header (0 bytes)")
+        self.both(self.trace("short", cut=100), 1, "shorter than its header (260 bytes)")
+        self.both(self.trace("newer", version=2), 1, "trace version 2, this npumem reads up to 1")
+        self.both(os.path.join(self.directory.name, "none"), 1, "No such file or directory")
+        self.both(self.directory.name, 1, "not a regular file")
+
+    def test_what_is_not_whole(self):
+        block = [(1, 10, 4096, 1 << 20), (2, 20, 4096, 1 << 20), (3, 20, 4096, 1 << 20), (1, 30, 8192, 2 << 20)]
+        self.both(self.trace("whole", block), 0, "")
+        for name, options, words in (("cut", {"cut": 5}, "its last record is cut off"), ("open", {"flags": 4}, "it has no end"),
+                                     ("late", {"flags": 1}, "it begins in the middle"), ("full", {"flags": 8}, "it reached its bound"),
+                                     ("lost", {"records": block + [(8, 40, 0, 3)]}, "events were lost"),
+                                     ("back", {"records": block + [(1, 5, 9999, 512)]}, "its times are out of order"),
+                                     ("negative", {"records": block + [(1, 40, 9999, -512)]}, "it has sizes that cannot be"),
+                                     ("odd", {"records": block + [(77, 40, 9999, 512)]}, "it has records that are not known")):
+            path = self.trace(name, **{"records": block, **options})
+            self.both(path, 0, words)
+            out = self.run_cli("diff", "--from", path, "--strict", "-o", "json", sock=False)
+            self.assertEqual((out.returncode, json.loads(out.stdout)["complete"]), (6, False), name)
+        out = self.run_cli("diff", "--from", self.trace("whole", block), "-o", "json", "--strict", sock=False)
+        self.assertEqual((out.returncode, json.loads(out.stdout)["verdict"]),
+                         (0, "allocated +2.00 MiB (0 B -> 2.00 MiB); most: unknown +2.00 MiB"))
+
+    def test_nothing_in_it(self):
+        self.both(self.trace("nothing"), 0, "")
+        out = self.run_cli("diff", "--from", self.trace("nothing"), sock=False)
+        self.assertIn("neither side holds anything", out.stdout)
+
+    def test_sides(self):
+        path = self.trace("a")
+        for words, code in ((["diff"], 2), (["diff", "--from", path, "--to", "now"], 2), (["diff", "--to", path], 2),
+                            (["diff", "--from", "yesterdy"], 2), (["whatif"], 2), (["whatif", "--pid", "1"], 2),
+                            (["record", "begin"], 2), (["record", "stop", "--for", "1s"], 2), (["record", "start"], 2)):
+            out = self.run_cli(*words, sock=False)
+            self.assertEqual(out.returncode, code, (words, out.stderr))
+            self.assertIn("try: ", out.stderr, words)
+
+
 class Demo(Case):
     """A stand-in for the simulated server: a shell script that starts two ranks."""
 
