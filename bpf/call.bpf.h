@@ -80,9 +80,9 @@ NM_INLINE int nm_source_leave(int source, u64 stored, u64 *value)
 
 /* What the word at begin_ns says: a free-like call orders itself against reuse of its address by
  * the time it began; an allocation names the Python frames that it is made in. */
-NM_INLINE u64 nm_call_word(u32 kind, u64 begin_ns, u64 pid_tgid, u32 start_ticks)
+NM_INLINE u64 nm_call_word(struct nm_thread *t, u32 kind, u64 begin_ns, u64 pid_tgid)
 {
-    return NM_KIND_HAS_PHASE(kind) ? nm_py_look(pid_tgid, start_ticks, 1) : begin_ns;
+    return NM_KIND_HAS_PHASE(kind) ? nm_py_look(pid_tgid, t, t->start_ticks, 1) : begin_ns;
 }
 
 /* HcclCommConfig: hcclBufferSize u32 @24 (~0: not set), hcclCommName @32. Source: CANN hccl_types.h
@@ -161,7 +161,7 @@ NM_INLINE void nm_emit_hal(struct nm_thread *t, u64 pid_tgid, u32 kind, const st
                            u64 begin_ns, u64 caller, __s32 result)
 {
     /* before the event: the frames come first in the ring */
-    u64 word = nm_call_word(kind, begin_ns, pid_tgid, t->start_ticks);
+    u64 word = nm_call_word(t, kind, begin_ns, pid_tgid);
     struct nm_event *e = nm_event_begin(kind, pid_tgid, t->start_ticks, result, begin_ns);
 
     if (!e)
@@ -248,7 +248,7 @@ NM_INLINE int nm_api_leave(struct pt_regs *ctx, struct nm_thread *t, struct nm_f
     }
     if (NM_SRC_KIND(address) == 0x600)
         out_address = 0;
-    word = nm_call_word(kind, f->begin_ns, pid_tgid, t->start_ticks);
+    word = nm_call_word(t, kind, f->begin_ns, pid_tgid);
     e = nm_event_begin(kind, pid_tgid, t->start_ticks, result, f->begin_ns);
     if (!e)
         return 0;

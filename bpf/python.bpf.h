@@ -152,19 +152,26 @@ struct {
 } py_states SEC(".maps");
 #endif
 
-/* The thread's state if its process runs Python, made at first use. */
-NM_INLINE struct nm_py_state *nm_py_state_get(u64 pid_tgid)
+/* The thread's state if its process runs Python, made at first use. t (may be NULL) keeps that it
+ * does not, which would else take two searches at each call. */
+NM_INLINE struct nm_py_state *nm_py_state_get(u64 pid_tgid, struct nm_thread *t)
 {
-    u32 tgid = pid_tgid >> 32;
+    u32 tgid = pid_tgid >> 32, none = nm_py_generation + 1;
     struct nm_py_state *st;
+
+    if (t && t->no_python == none)
+        return NULL;
 #ifdef NM_LEGACY
     u32 tid = pid_tgid, zero = 0;
 
     st = bpf_map_lookup_elem(&py_states, &tid);
     if (st && st->pid_tgid == pid_tgid)
         return st;
-    if (!bpf_map_lookup_elem(&py_processes, &tgid))
+    if (!bpf_map_lookup_elem(&py_processes, &tgid)) {
+        if (t)
+            t->no_python = none;
         return NULL;
+    }
     struct nm_py_state *empty = bpf_map_lookup_elem(&py_state_zero, &zero);
     if (!empty)
         return NULL;
@@ -174,8 +181,11 @@ NM_INLINE struct nm_py_state *nm_py_state_get(u64 pid_tgid)
     st = bpf_task_storage_get(&py_states, bpf_get_current_task_btf(), 0, 0);
     if (st)
         return st;
-    if (!bpf_map_lookup_elem(&py_processes, &tgid))
+    if (!bpf_map_lookup_elem(&py_processes, &tgid)) {
+        if (t)
+            t->no_python = none;
         return NULL;
+    }
     st = bpf_task_storage_get(&py_states, bpf_get_current_task_btf(), 0,
                               BPF_LOCAL_STORAGE_GET_F_CREATE);
 #endif
@@ -587,7 +597,7 @@ static __noinline u64 nm_py_walk(struct nm_py_state *st, u64 frame, u32 want_sta
 }
 
 /* The phase of the current thread, and with want_stack the id of its stack in the upper half. */
-NM_INLINE u64 nm_py_look(u64 pid_tgid, u32 start_ticks, u32 want_stack)
+NM_INLINE u64 nm_py_look(u64 pid_tgid, struct nm_thread *t, u32 start_ticks, u32 want_stack)
 {
     struct nm_py_state *st;
     u32 generation;
@@ -595,7 +605,7 @@ NM_INLINE u64 nm_py_look(u64 pid_tgid, u32 start_ticks, u32 want_stack)
 
     if (!nm_py_enabled)
         return 0;
-    st = nm_py_state_get(pid_tgid);
+    st = nm_py_state_get(pid_tgid, t);
     if (!st)
         return 0;
     generation = nm_py_generation;

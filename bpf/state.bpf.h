@@ -61,8 +61,8 @@ struct nm_thread {
     u64 pid_tgid; /* legacy: whose state this is */
     u32 start_ticks;
     u32 acl_call_flags;
-    u32 scopes; /* tags and captures that are open */
-    u32 zero;
+    u32 scopes;    /* tags and captures that are open */
+    u32 no_python; /* nm_py_generation + 1 at which its process was found to run no Python */
 };
 
 struct {
