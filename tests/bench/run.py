@@ -365,6 +365,21 @@ def bench_python(build, rounds):
                "<= 3.00", added("with frames", 60) <= 3 * floor)
 
 
+def bench_torch(build, rounds):
+    """torch.empty of 700 KiB and del of the real torch_npu, bare, with an empty probe and observed."""
+    out = subprocess.run(["python3", f"{HERE}/../real/bench_micro.py", "--build", build, "--rounds", str(rounds)],
+                         capture_output=True, text=True, check=False)
+    try:
+        figures = json.loads(out.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        record("real torch.empty of 700 KiB and del / bare", (out.stderr.splitlines() or ["no figures"])[-1][:44], "<= 2.00", False)
+        return
+    for name in ("bare", "empty", "observed"):
+        record(f"  torch.empty pair, {name}", f"{figures[name]['best_ns']} ns [median {figures[name]['median_ns']}]", "", None)
+    record("real torch.empty of 700 KiB and del / bare", f"{figures['ratio']:.2f} (three empty probes {figures['floor_ratio']:.2f})",
+           "<= 2.00", figures["ratio"] <= figures["bar"])
+
+
 def bench_rate(build):
     leaf = f"{build}/tests/bench/leaf/libascendcl.so"
     target = Target(build, leaf)
@@ -516,6 +531,7 @@ def main():
         "pair": lambda: bench_pair(build, arguments.rounds),
         "block": lambda: bench_block(build, arguments.rounds),
         "python": lambda: bench_python(build, arguments.rounds),
+        "torch": lambda: bench_torch(build, arguments.rounds),
         "rate": lambda: bench_rate(build),
         "attach": lambda: bench_attach(build),
         "ranks": lambda: bench_ranks(build),
