@@ -15,10 +15,11 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
+
 #include <unistd.h>
 
 #include "blockfn.h"
+#include "clock.h"
 #include "log.h"
 #include "probes.h"
 #include "procfs.h"
@@ -31,13 +32,6 @@ struct attach {
     struct probe_set *set;
     struct attach_file *files;
 };
-
-static uint64_t now_ns(clockid_t clock)
-{
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return t.tv_sec * 1000000000ull + t.tv_nsec;
-}
 
 int attach_new(struct probe_set *set, struct attach **ret)
 {
@@ -289,7 +283,7 @@ static int file_probe(struct attach *a, struct attach_file *f, int fd, const voi
 {
     struct elf_image *e = calloc(1, sizeof(*e));
     _cleanup_free_ struct elf_image *owned = e;
-    uint64_t begin = now_ns(CLOCK_MONOTONIC);
+    uint64_t begin = clock_ns(CLOCK_MONOTONIC);
     int r;
 
     if (!e)
@@ -314,8 +308,8 @@ static int file_probe(struct attach *a, struct attach_file *f, int fd, const voi
     if (r < 0)
         return r;
     f->link_count = r;
-    f->attach_ns = now_ns(CLOCK_BOOTTIME);
-    f->link_cost_ns = now_ns(CLOCK_MONOTONIC) - begin;
+    f->attach_ns = clock_ns(CLOCK_BOOTTIME);
+    f->link_cost_ns = clock_ns(CLOCK_MONOTONIC) - begin;
     return 0;
 }
 

@@ -11,15 +11,16 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
+
 #include <unistd.h>
 
+#include "clock.h"
 #include "log.h"
+#include "child.h"
 
 #define CARDS_MAX 64
 #define OUTPUT_MAX 16384
@@ -67,24 +68,15 @@ struct card_usage *card_usage_free(struct card_usage *c)
     return NULL;
 }
 
-static int64_t left_ms(const struct timespec *begin)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return CARD_TIMEOUT_MS -
-           ((now.tv_sec - begin->tv_sec) * 1000 + (now.tv_nsec - begin->tv_nsec) / 1000000);
-}
-
 /* Reads until the child closes its end. Returns the length; -ETIMEDOUT. */
 static ssize_t read_output(int fd, char *buffer, size_t size)
 {
-    struct timespec begin;
+    uint64_t end_ns = clock_ns(CLOCK_MONOTONIC) + CARD_TIMEOUT_MS * 1000000ull;
     size_t length = 0;
 
-    clock_gettime(CLOCK_MONOTONIC, &begin);
     while (length + 1 < size) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
-        int64_t left = left_ms(&begin);
+        int64_t left = (int64_t)(end_ns - clock_ns(CLOCK_MONOTONIC)) / 1000000;
         ssize_t n;
         if (left <= 0 || poll(&p, 1, left) <= 0)
             return -ETIMEDOUT;
@@ -97,27 +89,6 @@ static ssize_t read_output(int fd, char *buffer, size_t size)
     }
     buffer[length] = '\0';
     return length;
-}
-
-static pid_t spawn_child(const char *library, int output)
-{
-    char *const argv[] = {(char *)"npumemd", (char *)"--dcmi", (char *)library, NULL};
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t none;
-    pid_t pid = -1;
-
-    sigemptyset(&none);
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-    if (posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, argv, environ) != 0)
-        pid = -1;
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
-    return pid;
 }
 
 /* A child that hangs in the driver may not die of SIGKILL at once: it is then reaped later, by init
@@ -162,7 +133,7 @@ void card_usage_update(struct card_usage *c, struct ledger *ledger, uint64_t now
         return;
     if (pipe2(pipe_fds, O_CLOEXEC) < 0)
         return;
-    pid = spawn_child(c->library, pipe_fds[1]);
+    pid = child_spawn((const char *const[]){"npumemd", "--dcmi", c->library, NULL}, pipe_fds[1]);
     close(pipe_fds[1]);
     n = pid < 0 ? -ESRCH : read_output(pipe_fds[0], output, sizeof(output));
     close(pipe_fds[0]);

@@ -8,9 +8,9 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #include "cleanup.h"
+#include "clock.h"
 
 static struct {
     int level;
@@ -139,13 +139,10 @@ int log_error_detail(int level, int code, const struct error *error)
 
 bool log_limited(struct log_ratelimit *limit, int level, const char *format, ...)
 {
-    struct timespec now;
-    uint64_t now_ns, suppressed;
+    uint64_t now_ns = clock_ns(CLOCK_MONOTONIC), suppressed;
     char text[LOG_LINE_BYTES];
     va_list ap;
 
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    now_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
     if (limit->begin_ns == 0 || now_ns - limit->begin_ns >= limit->interval_ns) {
         limit->begin_ns = now_ns;
         limit->count = 0;

@@ -12,9 +12,10 @@
 #include <string.h>
 #include <sys/utsname.h>
 #include <systemd/sd-daemon.h>
-#include <time.h>
+
 #include <unistd.h>
 
+#include "clock.h"
 #include "driver_usage.h"
 #include "ledger_seen.h"
 #include "log.h"
@@ -27,13 +28,6 @@
 #define SCAN_AGAIN_NS 5000000000ull
 #define SCAN_PAUSE_MAX_NS 60000000000ull
 #define SCAN_TRIES_MAX 4u
-
-static uint64_t clock_ns(clockid_t clock)
-{
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return t.tv_sec * 1000000000ull + t.tv_nsec;
-}
 
 uint64_t manager_boot_ns(void)
 {

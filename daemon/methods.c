@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
+
 #include <unistd.h>
 
+#include "clock.h"
 #include "method_context.h"
 #include "methods.h"
 #include "probes.h"
@@ -142,13 +143,6 @@ static uint64_t rss_bytes(void)
     return resident * sysconf(_SC_PAGESIZE);
 }
 
-static uint64_t cpu_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return t.tv_sec * 1000000000ull + t.tv_nsec;
-}
-
 /* Rows of every probed function; the caller frees *ret. */
 static size_t status_probes(struct manager *m, struct view_probe **ret)
 {
@@ -227,7 +221,7 @@ int method_status(struct api_call *call, void *userdata)
         .kernel = m->kernel,
         .uptime_ns = c.boot_ns - m->start_ns,
         .rss_bytes = rss_bytes(),
-        .cpu_ns = cpu_ns(),
+        .cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID),
         .counters = &ring_stats(m->ring)->kernel,
         .store_bytes = store ? store->bytes : UINT64_MAX,
         .store_oldest_ns = store && store->oldest_ns ? store->oldest_ns : UINT64_MAX,

@@ -11,9 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
+
 #include <unistd.h>
 
+#include "clock.h"
 #include "procfacts.h"
 
 #define SMALL_FILE_MAX (64u << 10)
@@ -113,11 +114,7 @@ void procfs_exe(uint32_t tgid, char *ret, size_t ret_bytes)
 
 static uint64_t wall_from_ticks(uint64_t ticks)
 {
-    struct timespec wall, boot;
-
-    clock_gettime(CLOCK_REALTIME, &wall);
-    clock_gettime(CLOCK_BOOTTIME, &boot);
-    return (wall.tv_sec - boot.tv_sec) * 1000000000ull + wall.tv_nsec - boot.tv_nsec +
+    return clock_ns(CLOCK_REALTIME) - clock_ns(CLOCK_BOOTTIME) +
            ticks * (1000000000ull / sysconf(_SC_CLK_TCK));
 }
 

@@ -10,17 +10,18 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
+
 #include <unistd.h>
 
+#include "clock.h"
 #include "log.h"
 #include "scan_read.h"
+#include "child.h"
 
 #define READ_AT_ONCE (256u << 10)
 #define TEXT_MAX 200u /* of the child's words */
@@ -122,13 +123,6 @@ struct scans *scans_free(struct scans *s)
     return NULL;
 }
 
-static uint64_t boot_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_BOOTTIME, &t);
-    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-}
-
 /* Keeps a result, in place of an older one of the same process; the oldest go when there are too
  * many bytes. */
 static void result_keep(struct scans *s, uint32_t tgid, struct scan_result *result, uint64_t bytes)
@@ -142,7 +136,7 @@ static void result_keep(struct scans *s, uint32_t tgid, struct scan_result *resu
         return;
     }
     *k = (struct scan_kept){.tgid = tgid,
-                            .time_ns = boot_ns(),
+                            .time_ns = clock_ns(CLOCK_BOOTTIME),
                             .bytes = bytes,
                             .count = count,
                             .result = result,
@@ -228,27 +222,12 @@ static int on_timeout(sd_event_source *source, uint64_t usec, void *userdata)
 static pid_t spawn_child(const struct scans *s, int output)
 {
     char tgid[16], ticks[24], thorough[2];
-    char *const argv[] = {(char *)"npumemd", (char *)"--scan", tgid, ticks,
-                          thorough,          s->roots_dir,     NULL};
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t none;
-    pid_t pid = -1;
+    const char *const argv[] = {"npumemd", "--scan", tgid, ticks, thorough, s->roots_dir, NULL};
 
     snprintf(tgid, sizeof(tgid), "%u", s->running.tgid);
     snprintf(ticks, sizeof(ticks), "%llu", (unsigned long long)s->running.start_ticks);
     snprintf(thorough, sizeof(thorough), "%d", s->running.is_thorough);
-    sigemptyset(&none);
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-    if (posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, argv, environ) != 0)
-        pid = -1;
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
-    return pid;
+    return child_spawn(argv, output);
 }
 
 static int child_start(struct scans *s)

@@ -14,9 +14,10 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
-#include <time.h>
+
 #include <unistd.h>
 
+#include "clock.h"
 #include "elf_image.h"
 #include "procfacts.h"
 #include "procfs.h"
@@ -37,13 +38,6 @@ struct scan_source {
     uint32_t tgid;
     int memory_fd; /* of /proc/PID/mem, -1: process_vm_readv() */
 };
-
-static uint64_t clock_ns(clockid_t clock)
-{
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-}
 
 /* What a scan may cost is processor time: on a busy host it waits for others most of the time. Its
  * time on the wall is bounded, too. */

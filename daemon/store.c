@@ -6,21 +6,13 @@
  *     them all, and the next upsert finds them again;
  *   - after a failure the disk is left alone for a while, so that a full disk costs nothing.
  */
+#include "clock.h"
 #include "store_internal.h"
 
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #include "log.h"
-
-static uint64_t timespec_ns(clockid_t clock)
-{
-    struct timespec t;
-
-    clock_gettime(clock, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
 
 void store_clock(const struct store *s, uint64_t *ret_boot_ns, uint64_t *ret_wall_ns)
 {
@@ -28,8 +20,8 @@ void store_clock(const struct store *s, uint64_t *ret_boot_ns, uint64_t *ret_wal
         s->options.clock_fn(s->options.userdata, ret_boot_ns, ret_wall_ns);
         return;
     }
-    *ret_boot_ns = timespec_ns(CLOCK_BOOTTIME);
-    *ret_wall_ns = timespec_ns(CLOCK_REALTIME);
+    *ret_boot_ns = clock_ns(CLOCK_BOOTTIME);
+    *ret_wall_ns = clock_ns(CLOCK_REALTIME);
 }
 
 uint64_t store_wall_ns(const struct store *s, uint64_t boot_ns)

@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <time.h>
+
 #include <unistd.h>
 
+#include "clock.h"
 #include "log.h"
 #include "procfacts.h"
 #include "procfs.h"
@@ -25,13 +26,6 @@ struct targets {
     struct target *first;
     size_t count;
 };
-
-static uint64_t boot_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_BOOTTIME, &t);
-    return t.tv_sec * 1000000000ull + t.tv_nsec;
-}
 
 int targets_new(sd_event *event, struct attach *attach, const struct targets_handler *handler,
                 void *userdata, struct targets **ret)
@@ -139,7 +133,7 @@ static int target_new(struct targets *ts, uint32_t tgid, struct target **ret)
     t->tgid = tgid;
     t->facts = t->told;
     t->facts_changed = true;
-    t->first_seen_ns = boot_now_ns();
+    t->first_seen_ns = clock_ns(CLOCK_BOOTTIME);
     t->next = ts->first;
     ts->first = t;
     ts->count++;
@@ -179,7 +173,7 @@ static void target_take_mapping(struct targets *ts, struct target *t,
                                 enum scan_reason reason)
 {
     /* the earliest time at which it can have mapped the file */
-    uint64_t mapped_ns = reason == SCAN_RECORD ? boot_now_ns() : start_boot_ns(t);
+    uint64_t mapped_ns = reason == SCAN_RECORD ? clock_ns(CLOCK_BOOTTIME) : start_boot_ns(t);
     struct attach_file *f;
     struct error error;
 

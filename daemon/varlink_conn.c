@@ -7,22 +7,14 @@
  *   - at most one message is at the handler;
  *   - `in` never holds more than max_request_bytes + 1, `out` never more than max_output_bytes.
  */
+#include "clock.h"
 #include "varlink_internal.h"
 
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #define READ_BYTES 65536
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
 
 static size_t buffer_length(const struct varlink_buffer *b)
 {
@@ -92,8 +84,9 @@ void varlink_conn_flush(struct varlink_conn *c)
             return;
         }
         buffer_consume(&c->out, (size_t)n);
-        c->stall_deadline_ns =
-            buffer_length(&c->out) ? now_ns() + c->server->limits.stall_timeout_ns : 0;
+        c->stall_deadline_ns = buffer_length(&c->out)
+                                   ? clock_ns(CLOCK_MONOTONIC) + c->server->limits.stall_timeout_ns
+                                   : 0;
     }
 }
 
@@ -108,7 +101,7 @@ static void conn_scan(struct varlink_conn *c)
     if (c->has_message || buffer_length(&c->in) == 0)
         c->request_deadline_ns = 0;
     else if (c->request_deadline_ns == 0)
-        c->request_deadline_ns = now_ns() + c->server->limits.request_timeout_ns;
+        c->request_deadline_ns = clock_ns(CLOCK_MONOTONIC) + c->server->limits.request_timeout_ns;
 }
 
 static void conn_refuse(struct varlink_conn *c, enum varlink_refusal why)
@@ -251,7 +244,7 @@ static int on_io(sd_event_source *source, int fd, uint32_t revents, void *userda
 static int on_deadline(sd_event_source *source, uint64_t usec, void *userdata)
 {
     struct varlink_conn *c = userdata;
-    uint64_t now = now_ns();
+    uint64_t now = clock_ns(CLOCK_MONOTONIC);
 
     if (c->stall_deadline_ns && now >= c->stall_deadline_ns) {
         c->server->stats.stalled++;
@@ -332,7 +325,7 @@ int varlink_send(struct varlink_conn *c, const void *data, size_t length)
         return r;
     }
     if (buffer_length(&c->out) == 0)
-        c->stall_deadline_ns = now_ns() + c->server->limits.stall_timeout_ns;
+        c->stall_deadline_ns = clock_ns(CLOCK_MONOTONIC) + c->server->limits.stall_timeout_ns;
     memcpy(c->out.data + c->out.end, data, length);
     c->out.end += length;
     conn_arm(c);
