@@ -82,7 +82,8 @@ NM_INLINE int nm_source_leave(int source, u64 stored, u64 *value)
  * the time it began; an allocation names the Python frames that it is made in. */
 NM_INLINE u64 nm_call_word(struct nm_thread *t, u32 kind, u64 begin_ns, u64 pid_tgid)
 {
-    return NM_KIND_HAS_PHASE(kind) ? nm_py_look(pid_tgid, t, t->start_ticks, 1) : begin_ns;
+    return NM_KIND_HAS_PHASE(kind) ? nm_py_look(pid_tgid, &t->no_python, t->start_ticks, 1)
+                                   : begin_ns;
 }
 
 /* HcclCommConfig: hcclBufferSize u32 @24 (~0: not set), hcclCommName @32. Source: CANN hccl_types.h

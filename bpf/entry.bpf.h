@@ -39,8 +39,9 @@ struct nm_memory_usage {
     u64 stream;
 };
 
-NM_INLINE void nm_pool_update(u64 pid_tgid, const struct nm_memory_usage *m, u64 now,
-                              u32 *start_ticks)
+/* The pool of a report with its totals brought up to date; NULL: the map is full. */
+NM_INLINE struct nm_pool_totals *nm_pool_update(u64 pid_tgid, const struct nm_memory_usage *m,
+                                                u64 now)
 {
     struct nm_pool_key key = {
         .tgid = pid_tgid >> 32, .device = m->device, .component = m->component};
@@ -62,8 +63,7 @@ NM_INLINE void nm_pool_update(u64 pid_tgid, const struct nm_memory_usage *m, u64
         p = bpf_map_lookup_elem(&pools, &key);
         if (!p) {
             NM_COUNT(map_full);
-            *start_ticks = fresh.start_ticks;
-            return;
+            return NULL;
         }
     }
     /* The allocator holds its lock while it reports, so there is one writer; seq is for readers. */
@@ -74,7 +74,7 @@ NM_INLINE void nm_pool_update(u64 pid_tgid, const struct nm_memory_usage *m, u64
     p->total_active_bytes = m->total_active;
     p->event_count++;
     *(volatile u64 *)&p->seq += 1;
-    *start_ticks = p->start_ticks;
+    return p;
 }
 
 /*
@@ -149,7 +149,8 @@ NM_INLINE int nm_block_report(struct nm_memory_usage *m)
 {
     u64 pid_tgid = bpf_get_current_pid_tgid();
     u64 bytes = m->size < 0 ? -m->size : m->size, now = bpf_ktime_get_boot_ns();
-    u32 start_ticks = 0;
+    u32 start_ticks, *no_python;
+    struct nm_pool_totals *pool;
     u64 look = 0; /* phase, and the stack's id above it */
     struct nm_event *e;
 
@@ -157,7 +158,9 @@ NM_INLINE int nm_block_report(struct nm_memory_usage *m)
         NM_COUNT(read_failed);
         return 0;
     }
-    nm_pool_update(pid_tgid, m, now, &start_ticks);
+    pool = nm_pool_update(pid_tgid, m, now);
+    no_python = pool ? &pool->no_python : NULL;
+    start_ticks = pool ? pool->start_ticks : nm_start_ticks();
     if (nm_access_open_count && m->component == NM_BLOCK_CACHING) {
         if (m->action == NM_BLOCK_MALLOC)
             nm_access_alloc(m->address, bytes, m->stream, m->device);
@@ -165,7 +168,7 @@ NM_INLINE int nm_block_report(struct nm_memory_usage *m)
             nm_access_free(m->address, start_ticks);
     }
     if (m->action == NM_BLOCK_MALLOC && m->component == NM_BLOCK_CACHING)
-        look = nm_py_look(pid_tgid, NULL, start_ticks, bytes >= nm_py_stack_threshold_bytes);
+        look = nm_py_look(pid_tgid, no_python, start_ticks, bytes >= nm_py_stack_threshold_bytes);
     if (bytes < nm_block_threshold_bytes) {
         u32 phase = nm_small_phase(pid_tgid, m, start_ticks, look);
         if (phase != NM_PY_FOLLOWED) {
@@ -174,7 +177,7 @@ NM_INLINE int nm_block_report(struct nm_memory_usage *m)
         }
     }
     if (m->action == NM_BLOCK_FREE && m->component == NM_BLOCK_CACHING)
-        look = nm_py_collected(pid_tgid);
+        look = nm_py_collected(pid_tgid, no_python);
     e = nm_event_begin(NM_EVENT_BLOCK, pid_tgid, start_ticks, 0, now);
     if (!e)
         return 0;

@@ -152,14 +152,14 @@ struct {
 } py_states SEC(".maps");
 #endif
 
-/* The thread's state if its process runs Python, made at first use. t (may be NULL) keeps that it
- * does not, which would else take two searches at each call. */
-NM_INLINE struct nm_py_state *nm_py_state_get(u64 pid_tgid, struct nm_thread *t)
+/* The thread's state if its process runs Python, made at first use. no_python (may be NULL) keeps
+ * the generation at which it did not, which would else take two searches at each call. */
+NM_INLINE struct nm_py_state *nm_py_state_get(u64 pid_tgid, u32 *no_python)
 {
     u32 tgid = pid_tgid >> 32, none = nm_py_generation + 1;
     struct nm_py_state *st;
 
-    if (t && t->no_python == none)
+    if (no_python && *no_python == none)
         return NULL;
 #ifdef NM_LEGACY
     u32 tid = pid_tgid, zero = 0;
@@ -168,8 +168,8 @@ NM_INLINE struct nm_py_state *nm_py_state_get(u64 pid_tgid, struct nm_thread *t)
     if (st && st->pid_tgid == pid_tgid)
         return st;
     if (!bpf_map_lookup_elem(&py_processes, &tgid)) {
-        if (t)
-            t->no_python = none;
+        if (no_python)
+            *no_python = none;
         return NULL;
     }
     struct nm_py_state *empty = bpf_map_lookup_elem(&py_state_zero, &zero);
@@ -182,8 +182,8 @@ NM_INLINE struct nm_py_state *nm_py_state_get(u64 pid_tgid, struct nm_thread *t)
     if (st)
         return st;
     if (!bpf_map_lookup_elem(&py_processes, &tgid)) {
-        if (t)
-            t->no_python = none;
+        if (no_python)
+            *no_python = none;
         return NULL;
     }
     st = bpf_task_storage_get(&py_states, bpf_get_current_task_btf(), 0,
@@ -597,7 +597,7 @@ static __noinline u64 nm_py_walk(struct nm_py_state *st, u64 frame, u32 want_sta
 }
 
 /* The phase of the current thread, and with want_stack the id of its stack in the upper half. */
-NM_INLINE u64 nm_py_look(u64 pid_tgid, struct nm_thread *t, u32 start_ticks, u32 want_stack)
+NM_INLINE u64 nm_py_look(u64 pid_tgid, u32 *no_python, u32 start_ticks, u32 want_stack)
 {
     struct nm_py_state *st;
     u32 generation;
@@ -605,7 +605,7 @@ NM_INLINE u64 nm_py_look(u64 pid_tgid, struct nm_thread *t, u32 start_ticks, u32
 
     if (!nm_py_enabled)
         return 0;
-    st = nm_py_state_get(pid_tgid, t);
+    st = nm_py_state_get(pid_tgid, no_python);
     if (!st)
         return 0;
     generation = nm_py_generation;
@@ -629,7 +629,7 @@ NM_INLINE u64 nm_py_look(u64 pid_tgid, struct nm_thread *t, u32 start_ticks, u32
  * collection sets the counts of its generation and the younger ones to 0 and adds one to the next
  * older: that tells which it is. Costs two reads when none runs.
  */
-NM_INLINE u64 nm_py_collected(u64 pid_tgid)
+NM_INLINE u64 nm_py_collected(u64 pid_tgid, u32 *no_python)
 {
     struct nm_py_state *st;
     u32 collecting = 0, count1 = 1, count2 = 1, generation;
@@ -637,7 +637,7 @@ NM_INLINE u64 nm_py_collected(u64 pid_tgid)
 
     if (!nm_py_enabled)
         return 0;
-    st = nm_py_state_get(pid_tgid);
+    st = nm_py_state_get(pid_tgid, no_python);
     if (!st || st->generation != nm_py_generation || !st->process.layout.interpreter_gc)
         return 0;
     at = nm_py_pointer(st->process.interpreters);

@@ -216,7 +216,7 @@ struct nm_pool_totals {
     __s64 first_reserved_bytes;
     __s64 first_active_bytes;
     __u32 start_ticks;
-    __u32 zero;
+    __u32 no_python; /* the programs' own: the process was found to run no Python */
 };
 
 /* Blocks below the size threshold, summed in the kernel (detail "large"). A block is freed from the
