@@ -11,6 +11,7 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "log.h"
@@ -48,6 +49,15 @@ struct record_task { /* FORK, EXIT; COMM has the first two ids */
     uint32_t tgid, parent_tgid, tid, parent_tid;
 };
 
+/* Every record ends with what sample_id_all adds to it, which is its time alone. */
+static uint64_t record_time_ns(const struct perf_event_header *h, size_t size)
+{
+    uint64_t time_ns;
+
+    memcpy(&time_ns, (const uint8_t *)h + size - sizeof(time_ns), sizeof(time_ns));
+    return time_ns;
+}
+
 static void handle_record(struct discovery *d, const struct perf_event_header *h, size_t size)
 {
     switch (h->type) {
@@ -68,8 +78,8 @@ static void handle_record(struct discovery *d, const struct perf_event_header *h
         const struct record_task *t = (const void *)h;
         if (size < sizeof(*h) + 8)
             break;
-        if (h->misc & PERF_RECORD_MISC_COMM_EXEC)
-            d->handler->executed(d->userdata, t->tgid);
+        if (h->misc & PERF_RECORD_MISC_COMM_EXEC && size >= sizeof(*h) + 16)
+            d->handler->executed(d->userdata, t->tgid, record_time_ns(h, size));
         d->handler->renamed(d->userdata, t->tgid);
         break;
     }
@@ -139,6 +149,10 @@ static int cpu_open(struct discovery *d, sd_event *event, int cpu)
         .watermark = 1,
         .wakeup_watermark = 1,
         .exclude_kernel = 1,
+        .sample_type = PERF_SAMPLE_TIME,
+        .sample_id_all = 1,
+        .use_clockid = 1,
+        .clockid = CLOCK_BOOTTIME,
     };
     struct cpu_buffer *c = &d->cpus[cpu];
     int r;

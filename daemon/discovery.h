@@ -25,8 +25,9 @@ struct discovery_handler {
     void (*forked)(void *userdata, uint32_t tgid, uint32_t parent);
     /* Its comm changed: a title was set. */
     void (*renamed)(void *userdata, uint32_t tgid);
-    /* It runs another program now: its mappings and what it held are gone. */
-    void (*executed)(void *userdata, uint32_t tgid);
+    /* It runs another program since time_ns (CLOCK_BOOTTIME): its mappings and what it held are
+     * gone. Records of different CPUs come in any order: the new program's may have come before. */
+    void (*executed)(void *userdata, uint32_t tgid, uint64_t time_ns);
     /* Records were lost: scan /proc again. */
     void (*lost)(void *userdata);
 };

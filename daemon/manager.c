@@ -282,18 +282,18 @@ static void on_renamed(void *userdata, uint32_t tgid)
 }
 
 /* What it did before exec is in the ring already; the driver takes back what it held. */
-static void on_executed(void *userdata, uint32_t tgid)
+static void on_executed(void *userdata, uint32_t tgid, uint64_t time_ns)
 {
     struct manager *m = userdata;
     struct target *t = targets_find(m->targets, tgid);
 
-    if (!t)
-        return;
+    if (!t || t->first_seen_ns > time_ns)
+        return; /* what is known of it is the new program's */
     ring_sync(m->ring);
     recorder_exit(m->recorder, tgid);
     method_label_forget(m, tgid);
     accesses_exit(m->accesses, tgid);
-    ledger_process_exec(m->ledger, tgid, manager_boot_ns());
+    ledger_process_exec(m->ledger, tgid, time_ns);
     ring_forget(m->ring, tgid);
     python_forget(m->python, tgid);
     target_forget_mappings(m->targets, t);

@@ -303,13 +303,16 @@ int ledger_process_exec(struct ledger *l, uint32_t tgid, uint64_t now_ns)
     if (!p || !p->pub.alive)
         return 0;
     struct process_facts facts = p->pub.facts;
+    __typeof__(p->told) told = p->told;
     process_end(l, p, now_ns);
     int r = process_add(l, tgid, facts.start_ticks, &p);
     if (r < 0) {
         l->stats.dropped_processes++;
         return r;
     }
-    p->pub.facts = facts; /* no communicator yet: a rank that one had named may change again */
+    p->pub.facts = facts;
+    p->told = told;
+    rank_settle(p); /* no communicator yet: a rank that one had named is what was told again */
     p->current_device = process_logical_device(p, 0);
     if (p->current_device == DEVICE_NONE)
         p->current_device = 0;

@@ -164,6 +164,22 @@ static void the_largest_communicator_names_the_rank(void **state)
     assert_int_equal(ledger_object_count(w->ledger, TGID, NM_EVENT_COMM_INIT), 3);
 }
 
+static void another_program_keeps_what_was_told_of_the_rank(void **state)
+{
+    struct world *w = *state;
+    struct process_facts facts = facts_of(TGID, 0);
+    facts.rank = 3;
+    facts.world_size = 4;
+    snprintf(facts.rank_source, sizeof(facts.rank_source), "environ");
+    ledger_process_update(w->ledger, &facts, 1);
+    ledger_process_exec(w->ledger, TGID, 2);
+    do_comm(w, 1, 2); /* of a group: the world of four stays */
+    const struct ledger_process *p = ledger_find_process(w->ledger, TGID);
+    assert_int_equal(p->facts.rank, 3);
+    assert_int_equal(p->facts.world_size, 4);
+    assert_string_equal(p->facts.rank_source, "environ");
+}
+
 static void a_communicator_without_a_world_size_still_gives_the_rank(void **state)
 {
     struct world *w = *state;
@@ -426,6 +442,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(beyond_max_entries_new_ones_are_counted_and_not_kept,
                                         setup_ten_entries, world_teardown),
         TEST(the_largest_communicator_names_the_rank),
+        TEST(another_program_keeps_what_was_told_of_the_rank),
         TEST(a_communicator_without_a_world_size_still_gives_the_rank),
         TEST(a_rank_outside_its_world_is_malformed),
         TEST(streams_are_counted_and_never_below_zero),
