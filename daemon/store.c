@@ -24,12 +24,26 @@ void store_clock(const struct store *s, uint64_t *ret_boot_ns, uint64_t *ret_wal
     *ret_wall_ns = clock_ns(CLOCK_REALTIME);
 }
 
-uint64_t store_wall_ns(const struct store *s, uint64_t boot_ns)
+/*
+ * The two clocks are read one after the other, and what comes between looks like a difference of
+ * theirs: a mark would stand before the sample that it was made with. So the difference is kept
+ * until the wall clock was set: it is more than a millisecond another one, three times in a row.
+ */
+uint64_t store_wall_ns(struct store *s, uint64_t boot_ns)
 {
-    uint64_t now_boot, now_wall;
+    uint64_t least = UINT64_MAX;
 
-    store_clock(s, &now_boot, &now_wall);
-    return now_wall - now_boot + boot_ns;
+    for (int i = 0; i < 3; i++) {
+        uint64_t now_boot, now_wall, apart;
+        store_clock(s, &now_boot, &now_wall);
+        apart = now_wall - now_boot;
+        if (apart + 1000000 - s->wall_offset_ns <= 2000000)
+            return s->wall_offset_ns + boot_ns;
+        if (apart < least)
+            least = apart;
+    }
+    s->wall_offset_ns = least;
+    return least + boot_ns;
 }
 
 static void boot_id_read(char *ret, size_t size)

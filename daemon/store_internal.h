@@ -148,6 +148,7 @@ struct store {
     sqlite3 *db;
     sqlite3_stmt *statements[STORE_STATEMENT_COUNT];
     struct store_stats stats;
+    uint64_t wall_offset_ns; /* CLOCK_REALTIME - CLOCK_BOOTTIME, see store_wall_ns(); 0 at first */
 
     struct store_process *processes; /* sorted by tgid */
     size_t process_count, process_capacity;
@@ -171,7 +172,7 @@ int store_database_open(struct store *s, struct error *reterr);
 void store_database_close(struct store *s);
 
 void store_clock(const struct store *s, uint64_t *ret_boot_ns, uint64_t *ret_wall_ns);
-uint64_t store_wall_ns(const struct store *s, uint64_t boot_ns);
+uint64_t store_wall_ns(struct store *s, uint64_t boot_ns);
 
 /* A transaction. begin: 0, or -EAGAIN while the disk is left alone, or -errno. end: commits when r
  * is 0, else rolls back, counts and schedules the retry; returns the final result. A corrupt file
