@@ -34,6 +34,7 @@ struct fixture {
     struct store_options options;
     struct ledger *ledger;
     uint64_t boot_ns;
+    uint64_t pause_ns; /* between the reading of the two clocks */
 };
 
 static inline void fixture_clock(void *userdata, uint64_t *ret_boot_ns, uint64_t *ret_wall_ns)
@@ -41,7 +42,7 @@ static inline void fixture_clock(void *userdata, uint64_t *ret_boot_ns, uint64_t
     const struct fixture *f = userdata;
 
     *ret_boot_ns = f->boot_ns;
-    *ret_wall_ns = f->boot_ns + WALL_OFFSET;
+    *ret_wall_ns = f->boot_ns + WALL_OFFSET + f->pause_ns;
 }
 
 static inline void fixture_open(struct fixture *f)

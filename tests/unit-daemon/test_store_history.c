@@ -170,6 +170,34 @@ static void test_marks(void **state)
     assert_int_equal(store_mark_find(NULL, "a", &wall), -ENOENT);
 }
 
+/* A pause between the two clocks is none of theirs: else a mark stands before its own sample. */
+static void test_a_mark_has_the_sample_before_it(void **state)
+{
+    struct fixture *f = *state;
+    struct process_facts facts = facts_make(77, 4242);
+    struct store_event mark = {.kind = STORE_EVENT_MARK, .detail = "a"};
+    uint64_t wall = 0, newest;
+    struct ledger *then;
+
+    process_begin(f, &facts);
+    segment_alloc(f, 77, 0, 0x10000000, 64 * MIB);
+    f->boot_ns += SECOND;
+    f->pause_ns = 400000;
+    assert_int_equal(store_sample(f->store, f->ledger, f->boot_ns), 0);
+    f->pause_ns = 0;
+    mark.time_ns = f->boot_ns;
+    assert_int_equal(store_event(f->store, &mark), 0);
+    assert_int_equal(store_mark_find(f->store, "a", &wall), 0);
+    assert_int_equal(history(f, wall - WALL_OFFSET, &then, &newest), 1);
+    assert_int_equal(totals_of(then, 77).physical, 64 * MIB);
+    ledger_free(then);
+    /* a clock that was set is followed */
+    f->pause_ns = 3600 * SECOND;
+    assert_int_equal(store_event(f->store, &mark), 0);
+    assert_int_equal(store_mark_find(f->store, "a", &wall), 0);
+    assert_int_equal(wall, mark.time_ns + WALL_OFFSET + 3600 * SECOND);
+}
+
 static void test_rows_that_lie_are_left_out(void **state)
 {
     struct fixture *f = *state;
@@ -227,9 +255,13 @@ static void test_a_file_of_the_first_version(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_STORE(test_each_moment_has_its_sums),   WITH_STORE(test_what_was_read),
-        WITH_STORE(test_only_who_lived_then),        WITH_STORE(test_marks),
-        WITH_STORE(test_rows_that_lie_are_left_out), WITH_STORE(test_a_file_of_the_first_version),
+        WITH_STORE(test_each_moment_has_its_sums),
+        WITH_STORE(test_what_was_read),
+        WITH_STORE(test_only_who_lived_then),
+        WITH_STORE(test_marks),
+        WITH_STORE(test_rows_that_lie_are_left_out),
+        WITH_STORE(test_a_file_of_the_first_version),
+        WITH_STORE(test_a_mark_has_the_sample_before_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
