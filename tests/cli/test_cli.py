@@ -68,6 +68,12 @@ class Case(unittest.TestCase):
         self.assertGreaterEqual(r.returncode, 0, f"killed by a signal: {command}")
         return r
 
+    def shown(self, *args, **more):
+        """What a call prints that succeeds."""
+        r = self.run_cli(*args, **more)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        return r.stdout
+
     def daemon(self, **script):
         d = FakeDaemon(self.socket, {**SCRIPT, **script})
         self.addCleanup(d.close)
@@ -124,7 +130,7 @@ class Usage(Case):
     def test_help_lists_every_verb_and_option(self):
         overview = self.run_cli("help", sock=False)
         self.assertEqual(overview.returncode, 0)
-        self.assertEqual(self.run_cli("--help", sock=False).stdout, overview.stdout)
+        self.assertEqual(self.shown("--help", sock=False), overview.stdout)
         options = re.findall(r'"([a-z-]+)", "[^"]*", GROUP', read(f"{SOURCE}/cli/options.def"))
         self.assertGreater(len(options), 15)
         all_help = ""
@@ -133,7 +139,7 @@ class Usage(Case):
             r = self.run_cli("help", verb, sock=False)
             self.assertEqual(r.returncode, 0)
             self.assertTrue(r.stdout.startswith(f"npumem {verb} - "))
-            self.assertEqual(self.run_cli(verb, "--help", sock=False).stdout, r.stdout)
+            self.assertEqual(self.shown(verb, "--help", sock=False), r.stdout)
             self.assertIn("examples\n  ", r.stdout)
             all_help += r.stdout
         for option in options:
@@ -160,7 +166,7 @@ class Usage(Case):
         self.assertEqual(complete("npumem", "ps", "--min"), [])
         self.assertEqual(complete("npumem", "help", "det"), ["detach"])
         for shell in "zsh", "fish":
-            out = self.run_cli("completion", shell, sock=False).stdout
+            out = self.shown("completion", shell, sock=False)
             for verb in verbs():
                 self.assertIn(verb, out)
 
@@ -290,11 +296,11 @@ class Output(Case):
                           ("status", D.STATUS)]:
             r = self.run_cli(verb, "-o", "json")
             self.assertEqual(json.loads(r.stdout), doc)
-        self.assertIn("9007199254740993", self.run_cli("ls", "-o", "json").stdout)  # 2^53 + 1
+        self.assertIn("9007199254740993", self.shown("ls", "-o", "json"))  # 2^53 + 1
 
     def test_ps_table(self):
         self.daemon()
-        out = self.run_cli("ps").stdout
+        out = self.shown("ps")
         lines = out.splitlines()
         self.assertEqual(lines[0].split()[:5], ["PID", "COMM", "RANK", "DEVICE", "PHYSICAL"])
         self.assertRegex(lines[1], r"^1234  VLLM::Worker_TP     0       0  30\.00 GiB  28\.00 GiB  "
@@ -311,19 +317,19 @@ class Output(Case):
 
     def test_units_and_fields(self):
         self.daemon()
-        out = self.run_cli("ps", "--units", "B", "--fields", "allocated_bytes,tgid", "--no-header",
-                           "-q").stdout
+        out = self.shown("ps", "--units", "B", "--fields", "allocated_bytes,tgid", "--no-header",
+                           "-q")
         self.assertEqual(out.splitlines()[0], f"{26 * D.GIB + 512} B  1234")
-        out = self.run_cli("ps", "--fields", "rank,tgid", "-o", "jsonl").stdout
+        out = self.shown("ps", "--fields", "rank,tgid", "-o", "jsonl")
         self.assertEqual([json.loads(line) for line in out.splitlines()],
                          [{"rank": 0, "tgid": 1234}, {"rank": 1, "tgid": 1235}])
-        out = self.run_cli("ps", "--fields", "tgid", "-o", "json").stdout
+        out = self.shown("ps", "--fields", "tgid", "-o", "json")
         self.assertEqual(json.loads(out)["ranks"], [{"tgid": 1234}, {"tgid": 1235}])
 
     def test_csv_is_exact(self):
         odd = {**D.RANK0, "title": 'a,"b"\nc', "allocated_bytes": 2 ** 62 + 1}
         self.daemon(Ps=document({**D.HEADER, "ranks": [odd, D.RANK1]}))
-        rows = list(csv.DictReader(io.StringIO(self.run_cli("ps", "-o", "csv").stdout)))
+        rows = list(csv.DictReader(io.StringIO(self.shown("ps", "-o", "csv"))))
         self.assertEqual(rows[0]["allocated_bytes"], str(2 ** 62 + 1))
         self.assertEqual(rows[0]["title"], 'a,"b"\nc')
         self.assertEqual(rows[1]["physical_bytes"], "")
@@ -331,7 +337,7 @@ class Output(Case):
 
     def test_breakdown_table(self):
         self.daemon()
-        out = self.run_cli("breakdown").stdout
+        out = self.shown("breakdown")
         lines = out.splitlines()
         self.assertEqual(lines, [line.rstrip() for line in lines])
         def cells(label, nth=0):
@@ -368,14 +374,14 @@ class Output(Case):
                                       D.owner("before_attach", "allocated", D.GIB, None, source="total")],
                 "gaps": [D.gap("unmapped", "reserved", 5 * D.MIB)], "checks": []}
         self.daemon(Breakdown=document({**D.HEADER, "ranks": [rank], "devices": []}))
-        out = self.run_cli("breakdown").stdout
+        out = self.shown("breakdown")
         self.assertIn("  PTA@vllm@weights", out)
         for line in ["3.00 GiB^", "2.00 GiB^", "  - without memory"]:
             self.assertIn(line, out)
         self.assertNotIn("1.00 GiB^", out)
         self.assertRegex(out, r"(?m)^\^ allocated before npumem attached, found by reading .*npumem scan PID$")
         self.fresh_daemon(Breakdown=document(D.BREAKDOWN))
-        out = self.run_cli("breakdown").stdout
+        out = self.shown("breakdown")
         self.assertNotIn("^", out)
         self.assertNotIn("without memory", out)
 
@@ -403,7 +409,7 @@ class Output(Case):
 
     def test_tree_of_all_ranks(self):
         d = self.daemon(Scan=lambda p: document(self.scanned(odd=p["tgid"] % 2)))
-        out = self.run_cli("ls", "--tree", "--units", "B").stdout
+        out = self.shown("ls", "--tree", "--units", "B")
         self.assertEqual(sorted(r["parameters"]["tgid"] for r in d.requests if r["method"].endswith(".Scan")),
                          [1234, 1235])
         even, odd = out.split("pid 1235")
@@ -416,16 +422,16 @@ class Output(Case):
         self.assertRegex(odd, r"0 to 2, 3 alike")
         self.assertRegex(odd, r"109 B +3  bfloat16 101 B, int8 8 B")
         self.assertIn("3 of 108 B each from model.layers.0 on", odd)
-        self.assertEqual(self.run_cli("ls", "--tree", "-v").stdout.count("mlp"), 8)
-        doc = json.loads(self.run_cli("ls", "--tree", "-o", "json").stdout)
+        self.assertEqual(self.shown("ls", "--tree", "-v").count("mlp"), 8)
+        doc = json.loads(self.shown("ls", "--tree", "-o", "json"))
         self.assertEqual([r["tgid"] for r in doc["ranks"]], [1234, 1235])
         self.assertEqual(len(doc["ranks"][0]["modules"]), 9)
-        rows = list(csv.DictReader(io.StringIO(self.run_cli("ls", "--tree", "-o", "csv").stdout)))
+        rows = list(csv.DictReader(io.StringIO(self.shown("ls", "--tree", "-o", "csv"))))
         self.assertEqual(len(rows), 18)
 
     def test_tree_of_what_cannot_be_scanned(self):
         self.daemon(Scan=error("Failed", "process 1234: its memory may not be read"))
-        out = self.run_cli("ls", "--tree").stdout
+        out = self.shown("ls", "--tree")
         self.assertIn("? names: ", out)
         self.assertIn("may not be read", out)
 
@@ -434,49 +440,49 @@ class Output(Case):
         doc["ranks"][0]["checks"][0] = D.check("physical", 30 * D.GIB, 3 * D.MIB)
         doc["devices"][0]["balanced"] = False
         self.daemon(Breakdown=document(doc))
-        out = self.run_cli("breakdown").stdout
+        out = self.shown("breakdown")
         self.assertIn("off by 3.00 MiB", out)
         self.assertIn("UNBALANCED", out)
 
     def test_breakdown_csv_and_jsonl(self):
         self.daemon()
-        rows = list(csv.DictReader(io.StringIO(self.run_cli("breakdown", "-o", "csv").stdout)))
+        rows = list(csv.DictReader(io.StringIO(self.shown("breakdown", "-o", "csv"))))
         pool = [r for r in rows if r["name"] == "PTA@pool"]
         self.assertEqual([(r["tgid"], r["level"], r["bytes"], r["kind"]) for r in pool],
                          [("1234", "physical", str(28 * D.GIB), "owner")])
         total = sum(int(r["bytes"]) for r in rows
                     if r["kind"] == "owner" and r["level"] == "allocated" and r["tgid"] == "1234")
         self.assertEqual(total, D.RANK0["allocated_bytes"])
-        lines = self.run_cli("breakdown", "-o", "jsonl").stdout.splitlines()
+        lines = self.shown("breakdown", "-o", "jsonl").splitlines()
         self.assertEqual(len(lines), len(rows))
 
     def test_sixteen_ranks_wrap_at_the_width(self):
         ranks = [{**D.BREAKDOWN["ranks"][0], "rank": i, "tgid": 1000 + i} for i in range(16)]
         self.daemon(Breakdown=document({**D.BREAKDOWN, "ranks": ranks, "devices": []}))
-        out = self.run_cli("breakdown", "-q", env={"COLUMNS": "80"}).stdout
+        out = self.shown("breakdown", "-q", env={"COLUMNS": "80"})
         self.assertLessEqual(max(map(len, out.splitlines())), 80)
         shown = re.findall(r"\brank (\d+)", out)
         self.assertEqual(shown, [str(i) for i in range(16)])
-        wide = self.run_cli("breakdown", "-q").stdout
+        wide = self.shown("breakdown", "-q")
         self.assertEqual(sum(l.startswith("physical") for l in wide.splitlines()), 1)
 
     def test_width_shortens_text_never_figures(self):
         self.daemon()
         for width in range(80, 160, 7):
-            out = self.run_cli("ps", "-q", env={"COLUMNS": str(width)}).stdout
+            out = self.shown("ps", "-q", env={"COLUMNS": str(width)})
             self.assertLessEqual(max(map(len, out.splitlines())), width)
             self.assertIn("30.00 GiB  28.00 GiB  26.00 GiB  31.00 GiB", out)
             if 120 < width < 145:  # before that the long columns are left out
                 self.assertIn("vllm s", out)
                 self.assertIn("...", out)
-        out = self.run_cli("ps", "--fields", "title,container", env={"COLUMNS": "10"}).stdout
+        out = self.shown("ps", "--fields", "title,container", env={"COLUMNS": "10"})
         self.assertIn("TITLE", out)
         self.assertIn("CONTA", out)
 
     def test_frag(self):
         """The verdict first; unknown holes are not made up; the block that pins, with its frame."""
         d = self.daemon(Frag=document(D.FRAG))
-        lines = self.run_cli("frag", "--request", "72MiB").stdout.splitlines()
+        lines = self.shown("frag", "--request", "72MiB").splitlines()
         self.assertEqual(lines[0], "process 1234, device 0: 3.00 GiB of 4.01 GiB reserved is free, in 2 holes, the "
                          "largest 2.00 GiB; of 6.00 MiB it is not known; a request of 72.00 MiB fits nowhere, "
                          "3.00 GiB is of no use to it")
@@ -484,9 +490,9 @@ class Output(Case):
         self.assertRegex(lines[3], r"small +6\.00 MiB +5\.00 MiB +\? +\? +\?")
         self.assertIn(D.FRAG_REASON, lines[4])
         self.assertRegex(lines[-1], r"2\.00 GiB +1\.99 GiB +12\.00 MiB +PTA@vllm@serve +1 h 0 min +execute_model")
-        self.assertEqual(json.loads(self.run_cli("frag", "-v", "-o", "json").stdout), D.FRAG)
+        self.assertEqual(json.loads(self.shown("frag", "-v", "-o", "json")), D.FRAG)
         self.assertEqual(d.requests[-1]["parameters"], {"map": True})
-        rows = list(csv.DictReader(io.StringIO(self.run_cli("frag", "-o", "csv").stdout)))
+        rows = list(csv.DictReader(io.StringIO(self.shown("frag", "-o", "csv"))))
         self.assertEqual([r["largest_hole_bytes"] for r in rows], [str(2 * D.GIB), ""])
         for size in ("0", "-1", "72MX"):
             self.assert_error(self.run_cli("frag", "--request", size), 2, f"--request {size}: not a size", "--request 72MiB")
@@ -494,7 +500,7 @@ class Output(Case):
     def test_leaks(self):
         """The finding and where it is allocated; without one, what that is worth."""
         d = self.daemon(Leaks=document(D.LEAKS))
-        out = self.run_cli("leaks", "--since", "@1799990000", "--mark", "step", "--pid", "1234").stdout
+        out = self.shown("leaks", "--since", "@1799990000", "--mark", "step", "--pid", "1234")
         self.assertEqual(d.requests[-1]["parameters"], {"tgid": [1234], "since_ns": 1799990000 * 10**9, "mark": "step"})
         self.assertEqual(out.splitlines()[0], "process 1234 (rank 0): leak of PTA@vllm@serve, 300.00 MiB per hour, 5.00 MiB "
                          "per cycle, full in 2 h 0 min (1 h 56 min): the floor rose from 1.00 GiB to 1.29 GiB without coming back")
@@ -505,13 +511,13 @@ class Output(Case):
                              ({"series": 0, "too_short": 0}, "no samples in this window: nothing can be said"),
                              ({"series": 5, "too_short": 5}, "too early to tell: 5 series, none seen for 10 min 0 s yet")]:
             d.script["Leaks"] = document({**none, "judged": {**judged, "least_ns": 600 * 10**9}})
-            self.assertEqual(self.run_cli("leaks").stdout.strip(), text)
+            self.assertEqual(self.shown("leaks").strip(), text)
         self.assert_error(self.run_cli("leaks", "--since", "soon"), 2, "--since soon: not a time")
 
     def test_budget(self):
         """Verdict, terms, what is unknown and why, the term to change."""
         self.daemon(Budget=document(D.BUDGET))
-        out = self.run_cli("budget").stdout
+        out = self.shown("budget")
         lines = out.splitlines()
         self.assertEqual(lines[0], "rank 0, pid 1234, device 0 (VLLM::Worker_TP): NEGATIVE, the reason of NEGATIVE")
         self.assertIn("  not used: --gpu-memory-utilization=7: no", lines)
@@ -521,10 +527,10 @@ class Output(Case):
         self.assertRegex(out, r"x utilization +0\.55 +~0\.55\n")
         self.assertIn("? others_at_start, weights, profile_peak, non_torch, available, kv_cache, graph: unknown: attached late", out)
         self.assertRegex(out, r"1\. gpu_memory_utilization: 0\.55 -> at least 0\.57\n +the evidence of gpu_memory_utilization; confidence high")
-        rows = list(csv.DictReader(io.StringIO(self.run_cli("budget", "-o", "csv").stdout)))
+        rows = list(csv.DictReader(io.StringIO(self.shown("budget", "-o", "csv"))))
         self.assertEqual([(r["verdict"], r["weights_bytes"], r["available_bytes"]) for r in rows],
                          [("NEGATIVE", str(30 * D.GIB), str(-D.GIB)), ("INCOMPLETE", "", "")])
-        got = json.loads(self.run_cli("budget", "-o", "json").stdout)
+        got = json.loads(self.shown("budget", "-o", "json"))
         self.assertEqual(got.pop("kv_usage"), [])
         self.assertEqual(got, D.BUDGET)
 
@@ -558,8 +564,8 @@ class Output(Case):
         ranks = [D.plan(0, "FITS", [D.term("card_total", 64 * D.GIB), D.term("kv_cache", 20 * D.GIB)], utilization=0.9)]
         server = {"tgid": 1200, "metrics_port": port, "network": os.readlink("/proc/self/ns/net"), "reason": None, **more}
         with FakeDaemon(self.socket, {"Budget": document({**D.BUDGET, "ranks": ranks, "servers": [server]})}):
-            rows = json.loads(self.run_cli("budget", "-o", "json", *arguments).stdout)["kv_usage"]
-            table = self.run_cli("budget").stdout
+            rows = json.loads(self.shown("budget", "-o", "json", *arguments))["kv_usage"]
+            table = self.shown("budget")
         return rows, table, seen
 
     def until(self, fits, answers, pause=0, **more):
@@ -605,23 +611,23 @@ class Output(Case):
 
     def test_advise(self):
         self.daemon(Advise=document(D.ADVISE))
-        out = self.run_cli("advise").stdout
+        out = self.shown("advise")
         self.assertRegex(out, r"rank 0, process 1234\n1\. gpu_memory_utilization: 0\.55 -> at least 0\.57\n")
         self.assertIn("2. PYTORCH_NPU_ALLOC_CONF: expandable_segments:True  (saves 8.00 GiB)\n", out)
         self.assertIn("process 1235\n1. HCCL_BUFFSIZE: 100  (saves 1.00 GiB)\n", out)
-        rows = list(csv.DictReader(io.StringIO(self.run_cli("advise", "-o", "csv").stdout)))
+        rows = list(csv.DictReader(io.StringIO(self.shown("advise", "-o", "csv"))))
         self.assertEqual([r["saves_bytes"] for r in rows], ["", str(8 * D.GIB), str(D.GIB)])
-        self.assertEqual(json.loads(self.run_cli("advise", "-o", "json").stdout), D.ADVISE)
+        self.assertEqual(json.loads(self.shown("advise", "-o", "json")), D.ADVISE)
 
     def test_nothing_to_advise(self):
         self.daemon(Advise=document({**D.ADVISE, "advice": []}))
-        self.assertEqual(self.run_cli("advise").stdout,
+        self.assertEqual(self.shown("advise"),
                          "nothing to advise on 3 processes: no setting has evidence that it would help\n")
 
     def test_ls_table(self):
         d = self.daemon()
-        out = self.run_cli("ls", "--owner", "PTA@*", "--level", "physical,host", "--min-size", "2MiB",
-                           "--rank", "0").stdout
+        out = self.shown("ls", "--owner", "PTA@*", "--level", "physical,host", "--min-size", "2MiB",
+                           "--rank", "0")
         self.assertIn("PTA@pool", out)
         self.assertIn("1 min 1 s", out)
         self.assertIn("1 of 7 shown; --limit 0 shows all", out)
@@ -654,17 +660,17 @@ class Output(Case):
             r = self.run_cli("ps", "--strict", "-o", form)
             self.assertEqual(r.returncode, 6)
             self.assertTrue(r.stdout)
-        self.assertNotIn("incomplete", self.run_cli("ps", "-q").stdout)
+        self.assertNotIn("incomplete", self.shown("ps", "-q"))
 
     def test_status(self):
         self.daemon()
-        out = self.run_cli("status", "-v").stdout
+        out = self.shown("status", "-v")
         self.assertRegex(out, r"daemon +version 0\.1\.0, up 3 min 20 s, memory 20\.00 MiB, cpu 1\.5 s")
         self.assertRegex(out, r"events +received 12345, lost 0")
         self.assertIn("2, 1 attached", out)
         self.assertIn("0.25 %", out)
         self.assertIn("aclrtMalloc", out)
-        self.assertNotIn("aclrtMalloc", self.run_cli("status").stdout)
+        self.assertNotIn("aclrtMalloc", self.shown("status"))
 
     def test_events(self):
         stream = [reply({"document": {**D.EVENT, "sequence": i}}, continues=True) for i in range(50)]
@@ -696,7 +702,7 @@ class Output(Case):
 
     def test_version(self):
         self.daemon()
-        self.assertRegex(self.run_cli("version").stdout,
+        self.assertRegex(self.shown("version"),
                          r"^npumem \d+\.\d+\.\d+\nnpumemd 0\.1\.0 \(event ABI 1\)\n$")
         r = self.run_cli("--version", "--socket", "/nonexistent/s", sock=False)
         self.assertEqual(r.returncode, 0)
@@ -752,7 +758,7 @@ class Terminal(Case):
 
     def test_always_without_terminal(self):
         self.daemon()
-        self.assertIn("\x1b[1m", self.run_cli("ps", "--color", "always").stdout)
+        self.assertIn("\x1b[1m", self.shown("ps", "--color", "always"))
 
     def test_width_of_the_terminal(self):
         code, out = self.on_terminal("ps", "-q", "--no-pager", "--color", "never", columns=90)
@@ -774,7 +780,7 @@ class Terminal(Case):
     def test_names_of_processes_do_not_reach_the_terminal_raw(self):
         evil = {**D.RANK0, "title": "x\x1b]0;owned\x07\x9b31m\u202eabc", "comm": "a\nb\tc"}
         self.daemon(Ps=document({**D.HEADER, "ranks": [evil]}))
-        out = self.run_cli("ps").stdout
+        out = self.shown("ps")
         for bad in "\x1b", "\x07", "\x9b", "\u202e", "\t":
             self.assertNotIn(bad, out)
         self.assertEqual(len(out.splitlines()), 2)
@@ -790,7 +796,7 @@ class Check(Case):
             self.assertRegex(line, r"^(ok|info|missing) +[a-z_]+ ")
         self.assertEqual(r.returncode, int(any(l.startswith("missing") for l in lines)))
         self.assertTrue(any("daemon not running" in l for l in lines))
-        doc = json.loads(self.run_cli("check", "-o", "json").stdout)
+        doc = json.loads(self.shown("check", "-o", "json"))
         self.assertEqual(doc["ready"], r.returncode == 0)
         self.assertEqual([n["state"] for n in doc["needs"]], [l.split()[0] for l in lines])
         for key in "schema_version", "complete", "lost_events", "time_ns", "host":
@@ -798,7 +804,7 @@ class Check(Case):
 
     def test_check_sees_the_daemon(self):
         self.daemon()
-        self.assertRegex(self.run_cli("check").stdout, r"(?m)^ok +daemon +serves ")
+        self.assertRegex(self.shown("check"), r"(?m)^ok +daemon +serves ")
 
     @unittest.skipIf(os.geteuid() != 0, "needs root to give privileges up")
     def test_without_privileges(self):
@@ -824,7 +830,7 @@ class Check(Case):
         p = subprocess.Popen([sys.executable, "-c", code, library], stdout=subprocess.PIPE)
         try:
             p.stdout.readline()
-            line = [l for l in self.run_cli("check").stdout.splitlines() if "processes" in l][0]
+            line = [l for l in self.shown("check").splitlines() if "processes" in l][0]
             self.assertRegex(line, r"^ok ")
             self.assertRegex(line, r"\d+ map a CANN library: ")
         finally:
