@@ -61,18 +61,14 @@ int method_budget(struct api_call *call, void *userdata)
     int r = method_filter_read(call, &f);
 
     if (r == 0)
-        r = api_params_done(call);
-    if (r < 0)
+        r = method_begin(call, m, &f, METHOD_WITH_CARDS, &c);
+    if (r <= 0)
         return r;
-    manager_sync_cards(m);
     oom_log_turn(m->oom);
-    if (method_check_tgids(m->ledger, call, &f))
-        return 0;
     struct list *list = calloc(1, sizeof(*list));
     if (!list)
         return -ENOMEM;
     list_servers(m, list);
-    method_context_init(m, &f, &c);
     method_budget_query(m, &q);
     q.servers = list->servers;
     q.server_count = list->count;

@@ -140,6 +140,23 @@ int method_check_tgids(const struct ledger *l, struct api_call *call, const stru
     return 0;
 }
 
+int method_begin(struct api_call *call, struct manager *m, const struct method_filter *f,
+                 enum method_figures figures, struct view_context *c)
+{
+    int r = api_params_done(call);
+
+    if (r < 0)
+        return r;
+    if (figures == METHOD_WITH_CARDS)
+        manager_sync_cards(m);
+    else
+        manager_sync(m);
+    if (f && method_check_tgids(m->ledger, call, f))
+        return 0;
+    method_context_init(m, f, c);
+    return 1;
+}
+
 /* Seconds since 1970 of a local time. */
 static int64_t local_seconds(const struct calendar_time *t)
 {

@@ -3,9 +3,9 @@
  * method_context.h - what every method that answers with a document has in common: filters, the
  * context of a view, moments, the reply.
  *
- * A method: method_filter_read(), its own api_param_*(), api_params_done(); manager_sync();
- * method_check_tgids(); method_context_init(); method_document_begin(), the view,
- * method_document_reply(). HOWTO.md shows one.
+ * A method: method_filter_read(), its own api_param_*(); method_begin(), or for one that answers of
+ * earlier moments method_moment_find() and what follows it; method_document_begin(), the view,
+ * method_document_reply(). method_frag() is one.
  */
 #ifndef NPUMEM_DAEMON_METHOD_CONTEXT_H
 #define NPUMEM_DAEMON_METHOD_CONTEXT_H
@@ -38,6 +38,14 @@ int method_check_tgids(const struct ledger *l, struct api_call *call,
  * filter (NULL: none) must outlive it. */
 void method_context_init(struct manager *m, const struct method_filter *f,
                          struct view_context *ret);
+
+enum method_figures { METHOD_LEDGER, METHOD_WITH_CARDS };
+/* What lies between the parameters and the view of a method that answers of now: api_params_done(),
+ * manager_sync(), method_check_tgids(), method_context_init(). The filter (NULL: none) must outlive
+ * the context. Returns 1; 0 or negative after the error reply. Cost: that of manager_sync(), or
+ * manager_sync_cards(). */
+int method_begin(struct api_call *call, struct manager *m, const struct method_filter *f,
+                 enum method_figures figures, struct view_context *ret);
 
 /* {"document": ...}: the object is left open for the view. */
 void method_document_begin(struct json *j);

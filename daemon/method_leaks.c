@@ -223,6 +223,7 @@ static int window(struct api_call *call, struct question *q)
 
 int method_leaks(struct api_call *call, void *userdata)
 {
+    struct manager *m = userdata;
     _cleanup_free_ struct question *q = calloc(1, sizeof(*q));
     struct method_filter f = {};
     struct view_context c;
@@ -235,18 +236,14 @@ int method_leaks(struct api_call *call, void *userdata)
         r = api_param_u64(call, "until_ns", INT64_MAX, &q->until_ns);
     if (r >= 0)
         r = api_param_str(call, "mark", &q->marks.wanted);
-    if (r >= 0)
-        r = api_params_done(call);
-    if (r < 0)
-        return r;
-    q->m = userdata;
-    if (!q->m->store)
+    if (r >= 0 && !m->store)
         return api_error(call, "Failed", "leaks: there is no store to look back in",
                          "store.enabled=yes in npumemd.conf");
-    manager_sync_cards(q->m);
-    if (method_check_tgids(q->m->ledger, call, &f))
-        return 0;
-    method_context_init(q->m, &f, &c);
+    if (r >= 0)
+        r = method_begin(call, m, &f, METHOD_WITH_CARDS, &c);
+    if (r <= 0)
+        return r;
+    q->m = m;
     q->context = &c;
     r = window(call, q);
     if (r <= 0)

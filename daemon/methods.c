@@ -2,7 +2,7 @@
 /*
  * methods.c - the methods of io.npumem.Control: parameters to a view, a view to a reply.
  *
- * Every answer begins with manager_sync(), so that it is of this moment.
+ * Every answer begins with method_begin() or method_moment_find(), so that it is of its moment.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -118,16 +118,12 @@ int method_ls(struct api_call *call, void *userdata)
     if (r >= 0)
         r = ls_times(call, &q);
     if (r >= 0)
-        r = api_params_done(call);
-    if (r < 0)
+        r = levels_parse(call, level_names, q.level_count, levels);
+    if (r >= 0)
+        r = method_begin(call, m, &f, METHOD_LEDGER, &c);
+    if (r <= 0)
         return r;
-    if (levels_parse(call, level_names, q.level_count, levels) < 0)
-        return 0;
     q.limit = limit;
-    manager_sync(m);
-    if (method_check_tgids(m->ledger, call, &f))
-        return 0;
-    method_context_init(m, &f, &c);
     method_document_begin(&j);
     r = view_ls(m->ledger, &c, &q, &j);
     return method_document_reply(call, &j, r);
@@ -210,12 +206,10 @@ int method_status(struct api_call *call, void *userdata)
     struct view_target *targets;
     struct view_context c;
     struct json j = {};
-    int r = api_params_done(call);
+    int r = method_begin(call, m, NULL, METHOD_LEDGER, &c);
 
-    if (r < 0)
+    if (r <= 0)
         return r;
-    manager_sync(m);
-    method_context_init(m, NULL, &c);
     struct view_status_input in = {
         .version = NPUMEM_VERSION,
         .kernel = m->kernel,

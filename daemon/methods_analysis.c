@@ -40,13 +40,9 @@ int method_frag(struct api_call *call, void *userdata)
     if (r >= 0)
         r = api_param_bool(call, "map", &q.with_map);
     if (r >= 0)
-        r = api_params_done(call);
-    if (r < 0)
+        r = method_begin(call, m, &f, METHOD_LEDGER, &c);
+    if (r <= 0)
         return r;
-    manager_sync(m);
-    if (method_check_tgids(m->ledger, call, &f))
-        return 0;
-    method_context_init(m, &f, &c);
     method_document_begin(&j);
     return method_document_reply(call, &j, view_frag(m->ledger, &c, &q, &j));
 }
