@@ -156,6 +156,13 @@ struct label {
     uint64_t begin_ns;
 };
 
+/* What the facts said of the rank, without communicators. */
+struct told_rank {
+    int32_t rank, world_size;
+    char source[16];
+    bool inferred;
+};
+
 struct process {
     struct ledger_process pub;
     struct map entries;         /* struct entry */
@@ -175,11 +182,7 @@ struct process {
     int32_t comm_world; /* largest communicator that named a rank, 0 size unknown, -1 none */
     int32_t comm_rank;
     const char *comm_source; /* "hccl", "process_group" */
-    struct {                 /* what the facts said, without communicators */
-        int32_t rank, world_size;
-        char source[16];
-        bool inferred;
-    } told;
+    struct told_rank told;
     struct ledger_phase_use *phases; /* by first sight; see phase_use_get() */
     uint32_t phase_count, phase_last;
     struct ledger_collected collected;

@@ -303,7 +303,7 @@ int ledger_process_exec(struct ledger *l, uint32_t tgid, uint64_t now_ns)
     if (!p || !p->pub.alive)
         return 0;
     struct process_facts facts = p->pub.facts;
-    __typeof__(p->told) told = p->told;
+    struct told_rank told = p->told;
     process_end(l, p, now_ns);
     int r = process_add(l, tgid, facts.start_ticks, &p);
     if (r < 0) {
