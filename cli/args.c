@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "cli.h"
+#include "local_time.h"
 #include "timespec.h"
 
 const struct option_row option_rows[OPTION_COUNT] = {
@@ -143,21 +144,6 @@ static int64_t wall_now_ns(void)
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     return t.tv_sec * 1000000000ll + t.tv_nsec;
-}
-
-/* Seconds since 1970 of a local time. */
-static int64_t local_seconds(const struct calendar_time *t)
-{
-    struct tm tm = {
-        .tm_year = t->year - 1900,
-        .tm_mon = t->month - 1,
-        .tm_mday = t->day,
-        .tm_hour = t->hour,
-        .tm_min = t->minute,
-        .tm_sec = t->second,
-        .tm_isdst = -1,
-    };
-    return mktime(&tm);
 }
 
 int args_moment(enum option_id id, const char *value, char *ret, size_t size, struct error *reterr)

@@ -10,8 +10,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "local_time.h"
 #include "timespec.h"
 
 int method_filter_read(struct api_call *call, struct method_filter *f)
@@ -155,21 +155,6 @@ int method_begin(struct api_call *call, struct manager *m, const struct method_f
         return 0;
     method_context_init(m, f, c);
     return 1;
-}
-
-/* Seconds since 1970 of a local time. */
-static int64_t local_seconds(const struct calendar_time *t)
-{
-    struct tm tm = {
-        .tm_year = t->year - 1900,
-        .tm_mon = t->month - 1,
-        .tm_mday = t->day,
-        .tm_hour = t->hour,
-        .tm_min = t->minute,
-        .tm_sec = t->second,
-        .tm_isdst = -1,
-    };
-    return mktime(&tm);
 }
 
 /* Wall time of an earlier moment. Returns as method_moment_find(). */

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "local_time.h"
 #include "timespec.h"
 
 #define NOW 1796024700123456789ll /* 2026-11-30T07:45:00.123456789Z */
@@ -98,21 +99,6 @@ static void test_marks_and_peak(void **state)
     assert_string_equal(v.mark, "before wake");
     assert_int_equal(timespec_parse("peak", NOW, NULL, &v), 0);
     assert_int_equal(v.kind, TIMESPEC_PEAK);
-}
-
-/* Seconds since 1970 of a local time. */
-static int64_t local_seconds(const struct calendar_time *t)
-{
-    struct tm tm = {
-        .tm_year = t->year - 1900,
-        .tm_mon = t->month - 1,
-        .tm_mday = t->day,
-        .tm_hour = t->hour,
-        .tm_min = t->minute,
-        .tm_sec = t->second,
-        .tm_isdst = -1,
-    };
-    return mktime(&tm);
 }
 
 /* mktime of a zone that is 9 hours east, without daylight saving. */
