@@ -11,13 +11,14 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "log.h"
+#include "clock.h"
 #include "procmaps.h"
+#include "sideband.h"
 
 #define BUFFER_PAGES 64 /* per CPU; no record lost in 500 process starts at 64 (measured) */
+#define ROUNDS_MAX 8    /* of reading all buffers until nothing has come meanwhile */
 #define RECORD_MAX (sizeof(struct perf_event_header) + 128 + MAPS_PATH_MAX)
 
 struct cpu_buffer {
@@ -32,64 +33,42 @@ struct discovery {
     size_t page_bytes, data_bytes;
     int cpu_count;
     struct cpu_buffer *cpus;
+    struct sideband_list list;
+    bool no_memory;
     uint8_t record[RECORD_MAX];
 };
 
-struct record_mmap2 {
-    struct perf_event_header header;
-    uint32_t tgid, tid;
-    uint64_t addr, length, offset;
-    uint32_t maj, min;
-    uint64_t ino, ino_generation;
-    uint32_t prot, flags;
-    char filename[];
-};
-struct record_task { /* FORK, EXIT; COMM has the first two ids */
-    struct perf_event_header header;
-    uint32_t tgid, parent_tgid, tid, parent_tid;
-};
-
-/* Every record ends with what sample_id_all adds to it, which is its time alone. */
-static uint64_t record_time_ns(const struct perf_event_header *h, size_t size)
+static void handle_record(struct discovery *d, const struct sideband *record)
 {
-    uint64_t time_ns;
-
-    memcpy(&time_ns, (const uint8_t *)h + size - sizeof(time_ns), sizeof(time_ns));
-    return time_ns;
-}
-
-static void handle_record(struct discovery *d, const struct perf_event_header *h, size_t size)
-{
-    switch (h->type) {
-    case PERF_RECORD_MMAP2: {
-        const struct record_mmap2 *m = (const void *)h;
-        size_t room = size > sizeof(*m) ? size - sizeof(*m) : 0;
-        if (room && memchr(m->filename, '\0', room) && library_match(m->filename) >= 0)
-            d->handler->mapped(d->userdata, m->tgid);
+    switch (record->kind) {
+    case SIDEBAND_MAPPED:
+        d->handler->mapped(d->userdata, record->tgid);
         break;
-    }
-    case PERF_RECORD_FORK: {
-        const struct record_task *t = (const void *)h;
-        if (size >= sizeof(*t) && t->tgid != t->parent_tgid)
-            d->handler->forked(d->userdata, t->tgid, t->parent_tgid);
+    case SIDEBAND_FORKED:
+        d->handler->forked(d->userdata, record->tgid, record->parent_tgid);
         break;
-    }
-    case PERF_RECORD_COMM: {
-        const struct record_task *t = (const void *)h;
-        if (size < sizeof(*h) + 8)
-            break;
-        if (h->misc & PERF_RECORD_MISC_COMM_EXEC && size >= sizeof(*h) + 16)
-            d->handler->executed(d->userdata, t->tgid, record_time_ns(h, size));
-        d->handler->renamed(d->userdata, t->tgid);
+    case SIDEBAND_EXECUTED:
+        d->handler->executed(d->userdata, record->tgid, record->time_ns);
+        d->handler->renamed(d->userdata, record->tgid);
         break;
-    }
-    case PERF_RECORD_LOST:
+    case SIDEBAND_RENAMED:
+        d->handler->renamed(d->userdata, record->tgid);
+        break;
+    case SIDEBAND_LOST:
         d->handler->lost(d->userdata);
         break;
     }
 }
 
-static void drain_cpu(struct discovery *d, struct cpu_buffer *cpu)
+static void gather_record(struct discovery *d, const void *record, size_t bytes)
+{
+    struct sideband decoded;
+
+    if (sideband_decode(record, bytes, &decoded) && sideband_add(&d->list, &decoded) < 0)
+        d->no_memory = true;
+}
+
+static void gather_cpu(struct discovery *d, struct cpu_buffer *cpu)
 {
     uint8_t *data = (uint8_t *)cpu->page + d->page_bytes;
     uint64_t head =
@@ -110,9 +89,9 @@ static void drain_cpu(struct discovery *d, struct cpu_buffer *cpu)
             memcpy(d->record, h, first < kept ? first : kept);
             if (kept > first)
                 memcpy(d->record + first, data, kept - first);
-            handle_record(d, (const void *)d->record, kept);
+            gather_record(d, d->record, kept);
         } else {
-            handle_record(d, h, size);
+            gather_record(d, h, size);
         }
         tail += size;
     }
@@ -121,18 +100,28 @@ static void drain_cpu(struct discovery *d, struct cpu_buffer *cpu)
 
 void discovery_drain(struct discovery *d)
 {
-    for (int i = 0; d && i < d->cpu_count; i++)
-        if (d->cpus[i].page)
-            drain_cpu(d, &d->cpus[i]);
+    if (!d)
+        return;
+    /* the last round takes all: a host that never stops making processes must not hold us here */
+    for (int round = 1; round == 1 || (round <= ROUNDS_MAX && d->list.count); round++) {
+        uint64_t until_ns = round < ROUNDS_MAX ? clock_ns(CLOCK_BOOTTIME) : UINT64_MAX;
+        for (int i = 0; i < d->cpu_count; i++)
+            if (d->cpus[i].page)
+                gather_cpu(d, &d->cpus[i]);
+        size_t due = sideband_sort(&d->list, until_ns);
+        for (size_t i = 0; i < due; i++)
+            handle_record(d, &d->list.records[i]);
+        sideband_drop(&d->list, due);
+    }
+    if (d->no_memory) {
+        d->no_memory = false;
+        d->handler->lost(d->userdata);
+    }
 }
 
 static int on_readable(sd_event_source *source, int fd, uint32_t revents, void *userdata)
 {
-    struct discovery *d = userdata;
-
-    for (int i = 0; i < d->cpu_count; i++)
-        if (d->cpus[i].fd == fd)
-            drain_cpu(d, &d->cpus[i]);
+    discovery_drain(userdata);
     return 0;
 }
 
@@ -210,6 +199,7 @@ struct discovery *discovery_free(struct discovery *d)
         if (d->cpus[i].fd >= 0)
             close(d->cpus[i].fd);
     }
+    sideband_clear(&d->list);
     free(d->cpus);
     free(d);
     return NULL;

@@ -18,6 +18,7 @@
 
 struct discovery;
 
+/* Called in the order in which things happened, whatever CPU told them (sideband.h). */
 struct discovery_handler {
     /* The process has mapped a file that libraries.def names. */
     void (*mapped)(void *userdata, uint32_t tgid);
@@ -26,7 +27,7 @@ struct discovery_handler {
     /* Its comm changed: a title was set. */
     void (*renamed)(void *userdata, uint32_t tgid);
     /* It runs another program since time_ns (CLOCK_BOOTTIME): its mappings and what it held are
-     * gone. Records of different CPUs come in any order: the new program's may have come before. */
+     * gone. Who looked at the process meanwhile, after its fork say, has seen the new program. */
     void (*executed)(void *userdata, uint32_t tgid, uint64_t time_ns);
     /* Records were lost: scan /proc again. */
     void (*lost)(void *userdata);
@@ -35,7 +36,8 @@ struct discovery_handler {
 /* Errors: -EACCES, -EPERM: needs CAP_PERFMON. */
 int discovery_new(sd_event *event, const struct discovery_handler *handler, void *userdata,
                   struct discovery **ret, struct error *reterr);
-/* Handles what is in the buffers now. */
+/* Handles what is in the buffers now. NULL: nothing. Handlers must not call it. Cost: one read of
+ * shared memory per CPU, and that of the handlers. */
 void discovery_drain(struct discovery *d);
 struct discovery *discovery_free(struct discovery *d);
 DEFINE_CLEANUP(struct discovery *, discovery_free)

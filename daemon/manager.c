@@ -288,7 +288,7 @@ static void on_executed(void *userdata, uint32_t tgid, uint64_t time_ns)
     struct target *t = targets_find(m->targets, tgid);
 
     if (!t || t->first_seen_ns > time_ns)
-        return; /* what is known of it is the new program's */
+        return; /* found by a scan, after its fork or of /proc: it is the new program's already */
     ring_sync(m->ring);
     recorder_exit(m->recorder, tgid);
     method_label_forget(m, tgid);
