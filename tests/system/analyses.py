@@ -8,6 +8,7 @@ One line per case; the last line has the counts.
 """
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -640,6 +641,55 @@ def test_marked_steps(scratch):
 def test_marked_steps_device(scratch):
     """A leak of 3 MiB per marked step on the second card."""
     marked_steps(scratch, [("device=0", "device=1"), ("24MiB", "3MiB")], size=3 * MIB, device=1)
+
+
+# What a steady server does, again and again: NAME: (before the loop, one turn of it). {a} to {d} are sizes, {t} a time.
+STEADY = {
+    "idle": ("tensor kv {a}MiB", ""),
+    "fixed": ("", "tensor x {a}MiB\ntensor y {b}MiB\ndel x\ndel y"),
+    "seasonal": ("", "tensor x {a}MiB\nsleep 700ms\ndel x\nsleep 700ms"),
+    "shapes": ("", "tensor x choice({a}MiB,{b}MiB,{c}MiB)\nsleep {t}ms\ndel x"),
+    "warm-up": ("repeat 12 as=i\ntensor {kept}[$i] {b}MiB\nsleep 100ms\nend", "tensor x {a}MiB\ndel x"),
+    "requests": ("repeat 16 as=i\ntensor {kept}[$i] rand(1MiB,{b}MiB)\nend",
+                 "repeat 16 as=i\ndel {kept}[$i]\ntensor {kept}[$i] rand(1MiB,{b}MiB)\nsleep {t}ms\nend"),
+    "sleeping": ("reserve range {a}MiB", "create h {a}MiB\nmap range 0 h\nsleep {t}0ms\nunmap range 0\ndestroy h\nsleep {t}0ms"),
+    "workspace": ("", "workspace {a}MiB\ntensor x {b}MiB\ndel x"),
+    "emptied": ("", "tensor x {a}MiB\ntensor y {b}MiB\ndel x\ndel y\nempty_cache\nsleep {t}0ms"),
+    "direct": ("", "malloc x {a}MiB\nhost y {b}MiB\nsleep {t}ms\nfree x\nfree y"),
+}
+
+
+def steady_servers():
+    """Ten kinds of server, five of each, and one (rank 50) that leaks 1 MiB every 100 ms."""
+    draw = random.Random(20)
+    text = ["devices 8 64GiB"]
+    for rank in range(50):
+        before, turn = list(STEADY.values())[rank % len(STEADY)]
+        sizes = dict(zip("abc", sorted((2 * draw.randint(1, 200) for _ in range(3)), reverse=True)), t=draw.randint(20, 60),
+                     kept=f"kept_{rank}")
+        text += [f"rank {rank} device={rank % 8} title=VLLM::Worker_TP{rank}", f"array kept_{rank} 16", f"seed {rank}", "tensor w 1GiB",
+                 before.format(**sizes), "repeat forever", turn.format(**sizes),
+                 f"sleep {sizes['t']}ms", "end", "end"]
+    text += ["rank 50 device=0 title=VLLM::Worker_TP50", "tensor w 1GiB", "repeat forever", "tensor - 1MiB", "sleep 100ms", "end", "end"]
+    return "\n".join(text)
+
+
+def test_fifty_steady_servers(scratch):
+    """Fifty live servers that are steady in ten ways, one beside them that leaks: it is the one that is named, every time."""
+    run = Run(scratch, "steady", text=steady_servers(), detail="all")
+    ranks = {s["tgid"]: int(rank) for rank, s in run.started.items()}
+
+    def named():
+        """Who is said to grow; that a cache fills up, and is no leak, is true of the requests of all sizes."""
+        return [(ranks[f["tgid"]], f["kind"], f["owner"], f["evidence"]) for f in run.daemon.json("leaks")["findings"]
+                if f["kind"] in ALARMS - {"cache_growth"}]
+    wait_for(lambda: any(rank == 50 for rank, *_ in named()), 60, "the leak")
+    for _ in range(30):
+        found = named()
+        equal([(list(STEADY)[f[0] % len(STEADY)], *f) for f in found if f[0] != 50], [], "false alarms")
+        check(found, "the leak is named no more")
+        time.sleep(1)
+    run.process.terminate()
 
 
 def test_leaks_bad_input(scratch):
