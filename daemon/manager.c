@@ -321,14 +321,10 @@ static const struct discovery_handler discovery_handler = {
 
 static void refresh_targets(struct manager *m)
 {
-    bool changed = false;
-
-    for (struct target *t = targets_first(m->targets); t; t = t->next) {
-        changed |= target_refresh(t) > 0;
-        read_usage(m, t);
-    }
-    if (changed)
+    if (targets_refresh(m->targets))
         settle_facts(m);
+    for (struct target *t = targets_first(m->targets); t; t = t->next)
+        read_usage(m, t);
 }
 
 /* The driver's figures are read before the ring is drained, and fed after it. */

@@ -17,6 +17,9 @@
 #include "ranks.h"
 
 #define MAPS_BYTES_MAX (64u << 20) /* about 500,000 mappings */
+/* How long it is known who they are: per target, and of all. */
+#define FACTS_AGE_NS 1000000ull
+#define FACTS_AGE_MAX_NS 1000000000ull
 
 struct targets {
     sd_event *event;
@@ -25,6 +28,7 @@ struct targets {
     void *userdata;
     struct target *first;
     size_t count;
+    uint64_t refreshed_ns;
 };
 
 int targets_new(sd_event *event, struct attach *attach, const struct targets_handler *handler,
@@ -326,6 +330,19 @@ int target_refresh(struct target *t)
         return 0;
     t->told = facts;
     return 1;
+}
+
+bool targets_refresh(struct targets *ts)
+{
+    uint64_t now_ns = clock_ns(CLOCK_BOOTTIME), age_ns = ts->count * FACTS_AGE_NS;
+    bool changed = false;
+
+    if (now_ns - ts->refreshed_ns < (age_ns < FACTS_AGE_MAX_NS ? age_ns : FACTS_AGE_MAX_NS))
+        return false;
+    for (struct target *t = ts->first; t; t = t->next)
+        changed |= target_refresh(t) > 0;
+    ts->refreshed_ns = clock_ns(CLOCK_BOOTTIME);
+    return changed;
 }
 
 static void member_fill(const struct target *t, struct rank_member *m)

@@ -81,8 +81,12 @@ size_t targets_count(const struct targets *ts);
 void target_forget_mappings(struct targets *ts, struct target *t);
 
 /* Reads who it is again (title, environment and parent change). Returns 1 changed, 0 not, negative
- * errno. targets_settle() has to follow. */
+ * errno. targets_settle() has to follow. Cost: 0.1 ms. */
 int target_refresh(struct target *t);
+/* The same for all, unless that was less than 1 ms ago per target, 1 s at most: changes that no
+ * record tells (setproctitle writes over argv) are seen that late, and asking often takes no more
+ * than a tenth of a CPU. Returns whether any changed. Cost: 0.1 ms a target, else nothing. */
+bool targets_refresh(struct targets *ts);
 /* Brings the facts of all targets up to date with each other: ranks that titles of siblings decide,
  * engines whose workers hold the memory. Sets facts_changed. Cost: see ranks_decide(). */
 void targets_settle(struct targets *ts);
