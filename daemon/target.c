@@ -12,6 +12,7 @@
 
 #include "clock.h"
 #include "log.h"
+#include "map.h"
 #include "procfacts.h"
 #include "procfs.h"
 #include "ranks.h"
@@ -21,13 +22,20 @@
 #define FACTS_AGE_NS 1000000ull
 #define FACTS_AGE_MAX_NS 1000000000ull
 
+/* The ring asks for a target with every caller to be named, discovery with every fork of the host.
+ */
+struct tgid_slot {
+    struct map_key key;
+    struct target *target;
+};
+
 struct targets {
     sd_event *event;
     struct attach *attach;
     const struct targets_handler *handler;
     void *userdata;
     struct target *first;
-    size_t count;
+    struct map by_tgid; /* struct tgid_slot */
     uint64_t refreshed_ns;
 };
 
@@ -41,6 +49,7 @@ int targets_new(sd_event *event, struct attach *attach, const struct targets_han
     ts->attach = attach;
     ts->handler = handler;
     ts->userdata = userdata;
+    map_init(&ts->by_tgid, sizeof(struct tgid_slot), 6, NULL);
     *ret = ts;
     return 0;
 }
@@ -67,16 +76,16 @@ struct targets *targets_free(struct targets *ts)
         target_free(ts, ts->first);
         ts->first = next;
     }
+    map_clear(&ts->by_tgid);
     free(ts);
     return NULL;
 }
 
 struct target *targets_find(struct targets *ts, uint32_t tgid)
 {
-    for (struct target *t = ts->first; t; t = t->next)
-        if (t->tgid == tgid)
-            return t;
-    return NULL;
+    uint32_t number = map_find(&ts->by_tgid, tgid, 0);
+
+    return number ? ((struct tgid_slot *)map_at(&ts->by_tgid, number))->target : NULL;
 }
 
 struct target *targets_first(struct targets *ts)
@@ -86,7 +95,7 @@ struct target *targets_first(struct targets *ts)
 
 size_t targets_count(const struct targets *ts)
 {
-    return ts->count;
+    return ts->by_tgid.count;
 }
 
 static void target_remove(struct targets *ts, struct target *t)
@@ -97,7 +106,7 @@ static void target_remove(struct targets *ts, struct target *t)
             *p = t->next;
             break;
         }
-    ts->count--;
+    map_remove(&ts->by_tgid, map_find(&ts->by_tgid, t->tgid, 0));
     target_free(ts, t);
 }
 
@@ -116,6 +125,7 @@ static int on_exit_fd(sd_event_source *source, int fd, uint32_t revents, void *u
 static int target_new(struct targets *ts, uint32_t tgid, struct target **ret)
 {
     struct target *t = calloc(1, sizeof(*t));
+    uint32_t number;
     int r;
 
     if (!t)
@@ -130,6 +140,8 @@ static int target_new(struct targets *ts, uint32_t tgid, struct target **ret)
         r = -ESRCH;
     if (r == 0)
         r = sd_event_add_io(ts->event, &t->exit_source, t->pidfd, EPOLLIN, on_exit_fd, ts);
+    if (r >= 0)
+        r = map_add(&ts->by_tgid, tgid, 0, &number);
     if (r < 0) {
         target_free(ts, t);
         return r;
@@ -140,7 +152,7 @@ static int target_new(struct targets *ts, uint32_t tgid, struct target **ret)
     t->first_seen_ns = clock_ns(CLOCK_BOOTTIME);
     t->next = ts->first;
     ts->first = t;
-    ts->count++;
+    ((struct tgid_slot *)map_at(&ts->by_tgid, number))->target = t;
     *ret = t;
     return 0;
 }
@@ -300,7 +312,7 @@ static int scan_one(void *userdata, uint32_t tgid)
 int targets_scan_all(struct targets *ts)
 {
     int r = procfs_each(scan_one, ts);
-    return r < 0 ? r : (int)ts->count;
+    return r < 0 ? r : (int)targets_count(ts);
 }
 
 /* A process that was adopted keeps the family that it came from: its place has not changed. */
@@ -334,7 +346,7 @@ int target_refresh(struct target *t)
 
 bool targets_refresh(struct targets *ts)
 {
-    uint64_t now_ns = clock_ns(CLOCK_BOOTTIME), age_ns = ts->count * FACTS_AGE_NS;
+    uint64_t now_ns = clock_ns(CLOCK_BOOTTIME), age_ns = targets_count(ts) * FACTS_AGE_NS;
     bool changed = false;
 
     if (now_ns - ts->refreshed_ns < (age_ns < FACTS_AGE_MAX_NS ? age_ns : FACTS_AGE_MAX_NS))
@@ -397,7 +409,7 @@ static struct process_facts facts_settled(const struct target *t, const struct r
 
 void targets_settle(struct targets *ts)
 {
-    struct rank_member *members = calloc(ts->count + 1, sizeof(*members));
+    struct rank_member *members = calloc(targets_count(ts) + 1, sizeof(*members));
     _cleanup_free_ struct rank_member *owned = members;
     size_t n = 0;
 

@@ -73,8 +73,8 @@ int targets_scan(struct targets *ts, uint32_t tgid, enum scan_reason reason, str
 /* The same for every process of the host. Returns the number of targets. */
 int targets_scan_all(struct targets *ts);
 
-struct target *targets_find(struct targets *ts, uint32_t tgid);
-struct target *targets_first(struct targets *ts); /* then ->next */
+struct target *targets_find(struct targets *ts, uint32_t tgid); /* O(1) */
+struct target *targets_first(struct targets *ts);               /* then ->next */
 size_t targets_count(const struct targets *ts);
 
 /* After exec(): it maps nothing of what it mapped. targets_scan() finds what it maps now. */
