@@ -169,6 +169,7 @@ static int set_bound(struct args *a, enum option_id id, const char *value, struc
     if (id == OPTION_SINCE || id == OPTION_UNTIL) {
         if (timespec_parse(value, v.wall_ns, local_seconds, &v) < 0 || v.kind != TIMESPEC_AT)
             return bad_value(id, value, "not a time", reterr);
+        *(id == OPTION_SINCE ? &a->since_text : &a->until_text) = value;
     } else {
         if (units_parse_duration(value, &age) < 0 || age >= (uint64_t)v.wall_ns)
             return bad_value(id, value, "not an age", reterr);
@@ -294,6 +295,7 @@ static int set_with_argument(struct args *a, enum option_id id, char *value, str
         a->mark = value;
         return 0;
     case OPTION_AT:
+        a->at_text = value;
         return args_moment(id, value, a->at, sizeof(a->at), reterr);
     case OPTION_SINCE:
     case OPTION_UNTIL:
@@ -322,6 +324,7 @@ static void set_switch(struct args *a, enum option_id id)
         break;
     case OPTION_PEAK:
         snprintf(a->at, sizeof(a->at), "peak");
+        a->at_text = a->at;
         break;
     case OPTION_EQUAL:
         a->equal = true;

@@ -114,9 +114,11 @@ static void note_incomplete(const struct args *args, const struct out *o,
     doc_int(document, "lost_events", &lost);
     fflush(stdout);
     fprintf(f, "%s%s", table ? out_on(o, STYLE_BAD) : "", table ? "" : "npumem: note: ");
-    if (doc_text(document, "missing", NULL))
-        fprintf(f, "incomplete: %s",
-                out_clean(text, sizeof(text), doc_text(document, "missing", "")));
+    const char *of_recording = doc_text(doc_get(document, "recording"), "missing", NULL);
+    const char *missing = doc_text(document, "missing", of_recording);
+    if (missing)
+        fprintf(f, "incomplete: %s%s", of_recording ? "of the recording: " : "",
+                out_clean(text, sizeof(text), missing));
     else if (strncmp(doc_text(document, "compared", ""), "recording", 9) == 0)
         fprintf(f, "incomplete: not all that happened is in the recordings");
     else if (lost > 0)

@@ -96,7 +96,9 @@ struct args {
     struct cli_numbers streams; /* the handles' 64 bits */
     int64_t since_ns, until_ns; /* wall clock; 0 none */
     char at[80];                /* "" now; as the daemon takes it */
-    const char *mark;           /* NULL none */
+    /* As they were written: of a recording they count from its end. NULL: not said */
+    const char *at_text, *since_text, *until_text;
+    const char *mark; /* NULL none */
     bool tree, equal;
     bool begin, end;
     bool no_header, no_pager, quiet, verbose, strict, help, version;

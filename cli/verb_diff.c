@@ -156,29 +156,23 @@ static bool is_file(const char *side)
 static int diff_files(const struct args *args)
 {
     struct trace_file from = TRACE_FILE_NONE, to = TRACE_FILE_NONE;
+    struct local_moment here = local_moment();
     struct error error = {0};
-    struct timespec now;
-    struct out o;
-    char host[64] = "", *text = NULL;
+    char *text = NULL;
     int r = trace_file_open(args->from, &from, &error);
 
     if (r == 0 && args->to)
         r = trace_file_open(args->to, &to, &error);
-    gethostname(host, sizeof(host) - 1);
-    clock_gettime(CLOCK_REALTIME, &now);
     if (r == 0)
         text = diff_text(&from.reader, args->to ? &to.reader : NULL, limit_of(args), args->equal,
-                         host, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec, &error);
+                         here.host, here.wall_ns, &error);
     trace_file_close(&from);
     trace_file_close(&to);
     if (!text)
         return fail(EXIT_RUNTIME, &error);
     struct json_object *document = json_tokener_parse(text);
     free(text);
-    out_init(&o, args);
-    int code = document ? ask_show(args, &o, document, NULL, render) : EXIT_RUNTIME;
-    json_object_put(document);
-    return out_finish(&o, code);
+    return document_show(args, document, NULL, render);
 }
 
 /* --- moments and ranks --- */

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verb_frag.c - npumem frag [--request SIZE].
+ * verb_frag.c - npumem frag [--request SIZE] [--from FILE [--at TIME]].
  */
 #include <inttypes.h>
 
 #include "ask.h"
 #include "doc.h"
+#include "recording.h"
 #include "rows.h"
+#include "trace_file.h"
 
 #define PINS_SHOWN 20
 
@@ -165,7 +167,8 @@ static int render(const struct args *args, const struct out *o, struct json_obje
     bool text = args->format == FORMAT_TABLE && !args->quiet && !args->fields.count;
 
     if (text && doc_count(document, "pools") == 0) {
-        printf("no process with a caching allocator is observed\n");
+        printf(args->from ? "the recording has no memory of a caching allocator then\n"
+                          : "no process with a caching allocator is observed\n");
         return EXIT_DONE;
     }
     if (text)
@@ -181,6 +184,11 @@ int verb_frag(const struct args *args)
     struct error error = {0};
     if (rows_check_fields(args, columns, ARRAY_SIZE(columns), &error) < 0)
         return fail(EXIT_USAGE, &error);
+    if (args->from)
+        return trace_file_show(args, frag_recording_write, render);
+    if (args->at[0])
+        return fail_with(EXIT_USAGE, "frag: blocks of earlier moments are in recordings only; try: "
+                                     "--from FILE --at TIME");
     struct json_object *parameters = ask_filters(args);
     if (args->request_bytes)
         json_object_object_add(parameters, "request_bytes",

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verb_leaks.c - npumem leaks.
+ * verb_leaks.c - npumem leaks [--from FILE].
  */
 #include <inttypes.h>
 
 #include "ask.h"
 #include "doc.h"
+#include "recording.h"
 #include "rows.h"
+#include "trace_file.h"
 
 static const struct column columns[] = {
     {"PID", "tgid", COLUMN_NUMBER, true},
@@ -130,6 +132,8 @@ int verb_leaks(const struct args *args)
 
     if (rows_check_fields(args, columns, ARRAY_SIZE(columns), &error) < 0)
         return fail(EXIT_USAGE, &error);
+    if (args->from)
+        return trace_file_show(args, leaks_recording_write, render);
     struct json_object *parameters = ask_filters(args);
     if (args->since_ns)
         json_object_object_add(parameters, "since_ns", json_object_new_int64(args->since_ns));

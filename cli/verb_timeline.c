@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verb_timeline.c - npumem timeline.
+ * verb_timeline.c - npumem timeline [--from FILE].
  *
  * A curve is drawn only on a terminal; csv and jsonl have a line for each step instead.
  */
@@ -10,7 +10,9 @@
 
 #include "ask.h"
 #include "doc.h"
+#include "recording.h"
 #include "rows.h"
+#include "trace_file.h"
 
 #define LIMIT_DEFAULT 30
 #define CURVE_STEPS 24
@@ -158,8 +160,13 @@ int verb_timeline(const struct args *args)
     if (rows_check_fields(args, is_table ? columns : step_columns,
                           is_table ? COLUMN_COUNT : ARRAY_SIZE(step_columns), &error) < 0)
         return fail(EXIT_USAGE, &error);
-    struct json_object *parameters = ask_filters(args);
     uint64_t limit = args->limit == UINT64_MAX ? LIMIT_DEFAULT : args->limit;
+    if (args->from) {
+        struct args all = *args;
+        all.limit = args->limit != UINT64_MAX || is_table ? limit : 0;
+        return trace_file_show(&all, timeline_recording_write, render);
+    }
+    struct json_object *parameters = ask_filters(args);
     if (args->limit != UINT64_MAX || is_table)
         json_object_object_add(parameters, "limit", json_object_new_int64((int64_t)limit));
     if (args->steps)

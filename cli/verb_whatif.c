@@ -103,10 +103,9 @@ static void run_parallel(void *userdata, struct trace_reader *trace, struct what
 int verb_whatif(const struct args *args)
 {
     struct trace_file trace;
+    struct local_moment here = local_moment();
     struct error error = {0};
-    struct timespec now;
-    struct out o;
-    char host[64] = "", path[PATH_MAX];
+    char path[PATH_MAX];
     int code;
 
     if (rows_check_fields(args, columns, ARRAY_SIZE(columns), &error) < 0)
@@ -120,17 +119,10 @@ int verb_whatif(const struct args *args)
         return code;
     if (trace_file_open(path, &trace, &error) < 0)
         return fail(EXIT_RUNTIME, &error);
-    gethostname(host, sizeof(host) - 1);
-    clock_gettime(CLOCK_REALTIME, &now);
-    _cleanup_free_ char *text =
-        whatif_text(&trace.reader, args->operands, args->operand_count, run_parallel, path, host,
-                    (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec, &error);
+    _cleanup_free_ char *text = whatif_text(&trace.reader, args->operands, args->operand_count,
+                                            run_parallel, path, here.host, here.wall_ns, &error);
     trace_file_close(&trace);
     if (!text)
         return fail(EXIT_USAGE, &error);
-    struct json_object *document = json_tokener_parse(text);
-    out_init(&o, args);
-    code = document ? ask_show(args, &o, document, "settings", render) : EXIT_RUNTIME;
-    json_object_put(document);
-    return out_finish(&o, code);
+    return document_show(args, json_tokener_parse(text), "settings", render);
 }

@@ -12,6 +12,7 @@
 #include "alloc_conf.h"
 #include "leak_blocks.h"
 #include "leak_gather.h"
+#include "leak_marks.h"
 #include "leak_steps.h"
 #include "method_context.h"
 #include "methods.h"
@@ -21,16 +22,6 @@
 #define WINDOW_DEFAULT_NS (6 * 3600ull * 1000000000)
 /* Samples that a judgement needs: less is a start-up as likely as a leak. */
 #define SAMPLES_LEAST 60
-#define MARKS_MAX 4096
-#define MARK_NAMES_MAX 64
-
-struct marks {
-    char names[MARK_NAMES_MAX][64];
-    size_t counts[MARK_NAMES_MAX], name_count;
-    const char *wanted; /* NULL: the most frequent */
-    uint64_t times[MARKS_MAX];
-    size_t time_count;
-};
 
 struct question {
     struct manager *m;
@@ -38,7 +29,7 @@ struct question {
     uint64_t since_ns, until_ns; /* wall */
     bool is_now;
     struct leak_gather gather;
-    struct marks marks;
+    struct leak_marks marks;
     struct leak_steps steps;
 };
 
@@ -47,43 +38,28 @@ struct question {
 static int on_mark_name(void *userdata, const char *name, uint64_t wall_ns, uint64_t boot_ns)
 {
     struct question *q = userdata;
-    struct marks *m = &q->marks;
-    size_t i = 0;
 
-    while (i < m->name_count && strcmp(m->names[i], name) != 0)
-        i++;
-    if (i == MARK_NAMES_MAX || wall_ns > q->until_ns)
-        return 0;
-    if (i == m->name_count)
-        snprintf(m->names[m->name_count++], sizeof(m->names[0]), "%s", name);
-    m->counts[i]++;
+    if (wall_ns <= q->until_ns)
+        leak_marks_name(&q->marks, name);
     return 0;
 }
 
 static int on_mark_time(void *userdata, const char *name, uint64_t wall_ns, uint64_t boot_ns)
 {
     struct question *q = userdata;
-    struct marks *m = &q->marks;
 
-    if (strcmp(name, m->wanted) != 0 || m->time_count == MARKS_MAX || wall_ns > q->until_ns)
-        return 0;
-    if (!m->time_count || boot_ns > m->times[m->time_count - 1])
-        m->times[m->time_count++] = boot_ns;
+    if (wall_ns <= q->until_ns)
+        leak_marks_time(&q->marks, name, boot_ns);
     return 0;
 }
 
-/* The mark that was asked for, or the one that was set most often. */
 static int marks_read(struct question *q)
 {
-    struct marks *m = &q->marks;
-    size_t best = 0;
     int r = store_marks_each(q->m->store, q->since_ns, on_mark_name, q);
 
-    for (size_t i = 1; i < m->name_count; i++)
-        best = m->counts[i] > m->counts[best] ? i : best;
-    if (!m->wanted && m->name_count)
-        m->wanted = m->names[best];
-    return r < 0 || !m->wanted ? r : store_marks_each(q->m->store, q->since_ns, on_mark_time, q);
+    if (r < 0 || !leak_marks_choose(&q->marks))
+        return r;
+    return store_marks_each(q->m->store, q->since_ns, on_mark_time, q);
 }
 
 /* --- what the judge asks --- */

@@ -150,6 +150,7 @@ int method_mark(struct api_call *call, void *userdata)
     struct store_event event = {
         .kind = STORE_EVENT_MARK, .time_ns = mark.time_ns, .detail = mark.name};
     store_event(m->store, &event);
+    recorder_mark(m->recorder, mark.name, mark.time_ns);
     method_context_init(m, NULL, &c);
     method_document_begin(&j);
     json_object(&j);

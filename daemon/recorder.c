@@ -112,6 +112,17 @@ static int on_pool(void *userdata, const struct ledger_pool *pool)
     return 0;
 }
 
+/* 1 + the number that the process gives a device of the driver; 0: it does not see it. */
+static uint32_t torch_device(const struct process_facts *facts, uint16_t device)
+{
+    if (!facts->visible_count)
+        return device + 1u;
+    for (uint32_t i = 0; i < facts->visible_count; i++)
+        if (facts->visible_devices[i] == device)
+            return i + 1;
+    return 0;
+}
+
 static void header_fill(struct recorder *r, const struct target *t, struct nm_trace_header *h)
 {
     struct held held = {};
@@ -128,6 +139,7 @@ static void header_fill(struct recorder *r, const struct target *t, struct nm_tr
         .flags = (held.bytes || held.before_bytes ? NM_TRACE_LATE : 0) |
                  (held.has_small ? NM_TRACE_NO_SMALL : 0),
     };
+    h->torch_device = torch_device(&t->facts, held.device);
     snprintf(h->comm, sizeof(h->comm), "%s", t->facts.comm);
     find_conf(t, h->conf, sizeof(h->conf));
     if (!ledger_card(r->m->ledger, held.device, &total, &used))
@@ -348,4 +360,11 @@ void recorder_lost(struct recorder *r, uint64_t count)
     for (struct recording *rec = r->first; rec; rec = rec->next)
         if (!rec->is_ending)
             recording_lost(rec, count, manager_boot_ns());
+}
+
+void recorder_mark(struct recorder *r, const char *name, uint64_t time_ns)
+{
+    for (struct recording *rec = r ? r->first : NULL; rec; rec = rec->next)
+        if (!rec->is_ending)
+            recording_mark(rec, name, time_ns);
 }

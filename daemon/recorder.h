@@ -46,6 +46,9 @@ void recorder_event(struct recorder *r, const struct nm_event *event);
 /* From the ring: that many events are missing here. */
 void recorder_lost(struct recorder *r, uint64_t count);
 
+/* A user's mark (boot time), into every recording. */
+void recorder_mark(struct recorder *r, const char *name, uint64_t time_ns);
+
 /* What runs; NULL at the end. */
 struct recording *recorder_first(const struct recorder *r);
 struct recording *recorder_next(const struct recording *recording);

@@ -21,9 +21,11 @@ struct name_slot {
 };
 
 struct segment_slot {
-    struct map_key key;
-    uint64_t bytes;
+    struct map_key key; /* address or handle, enum segment_space */
+    uint64_t bytes;     /* of SPACE_MAPPED: the handle */
 };
+
+enum segment_space { SPACE_SEGMENT, SPACE_MAPPED };
 
 void recording_maps_init(struct recording *rec)
 {
@@ -140,14 +142,29 @@ static struct nm_trace_record *snapshot_add(struct snapshot *s)
     return &s->records[s->count++];
 }
 
-static int segment_remember(struct recording *rec, uint64_t address, uint64_t bytes)
+static int segment_remember(struct recording *rec, enum segment_space space, uint64_t address,
+                            uint64_t bytes)
 {
-    uint32_t n = map_find(&rec->segments, address, 0);
-    int r = n ? 0 : map_add(&rec->segments, address, 0, &n);
+    uint32_t n = map_find(&rec->segments, address, space);
+    int r = n ? 0 : map_add(&rec->segments, address, space, &n);
 
     if (r == 0)
         ((struct segment_slot *)map_at(&rec->segments, n))->bytes = bytes;
     return r;
+}
+
+/* Where the memory of a handle lies. */
+static int snapshot_mapping(struct snapshot *s, const struct ledger_entry *e)
+{
+    struct nm_trace_record *r = snapshot_add(s);
+
+    if (!r)
+        return -ENOMEM;
+    *r = (struct nm_trace_record){.time_ns = e->allocated_ns,
+                                  .kind = NM_TRACE_SEGMENT_MAP,
+                                  .address = e->handle,
+                                  .stream = e->address};
+    return segment_remember(s->rec, SPACE_MAPPED, e->address, e->handle);
 }
 
 static int on_entry(void *userdata, const struct ledger_entry *e)
@@ -171,8 +188,13 @@ static int on_entry(void *userdata, const struct ledger_entry *e)
     r->device = e->device;
     r->owner = owner_name(s->rec, e->owner);
     r->stack = stack_name(s->rec, e->stack);
-    if (is_segment)
-        return s->error = segment_remember(s->rec, r->address, r->size_bytes);
+    if (is_segment) {
+        r->component = e->handle ? NM_TRACE_SEGMENT_HANDLE : NM_TRACE_SEGMENT_ADDRESS;
+        s->error = segment_remember(s->rec, SPACE_SEGMENT, r->address, r->size_bytes);
+        if (s->error == 0 && e->handle && e->address)
+            s->error = snapshot_mapping(s, e);
+        return s->error;
+    }
     if (e->owner == OWNER_ID_PTA_WORKSPACE)
         r->component = NM_BLOCK_WORKSPACE;
     if (e->level != LEVEL_PENDING)
@@ -238,7 +260,7 @@ static bool is_segment(struct recording *rec, const struct nm_event *e, struct l
     uint32_t n;
 
     if (e->kind == NM_EVENT_FREE || e->kind == NM_EVENT_HANDLE_FREE) {
-        n = map_find(&rec->segments, address, 0);
+        n = map_find(&rec->segments, address, SPACE_SEGMENT);
         if (n && e->result == 0)
             map_remove(&rec->segments, n);
         return n;
@@ -246,7 +268,39 @@ static bool is_segment(struct recording *rec, const struct nm_event *e, struct l
     if (e->result != 0)
         return is_refusal(rec, e);
     return has_entry && entry->owner == OWNER_ID_PTA_POOL &&
-           segment_remember(rec, address, entry->size_bytes) == 0;
+           segment_remember(rec, SPACE_SEGMENT, address, entry->size_bytes) == 0;
+}
+
+/* A segment by handle is mapped, or not any more. Returns false for all other events. */
+static bool is_mapping(struct recording *rec, const struct nm_event *e, struct nm_trace_record *ret)
+{
+    bool is_new = e->kind == NM_EVENT_MAP;
+    uint32_t n;
+
+    if ((!is_new && e->kind != NM_EVENT_UNMAP) || e->result != 0)
+        return false;
+    *ret = (struct nm_trace_record){
+        .time_ns = e->time_ns, .tid = e->tid, .kind = NM_TRACE_SEGMENT_MAP};
+    if (is_new) {
+        ret->address = e->call.handle;
+        ret->stream = e->call.address;
+        return map_find(&rec->segments, e->call.handle, SPACE_SEGMENT) &&
+               segment_remember(rec, SPACE_MAPPED, e->call.address, e->call.handle) == 0;
+    }
+    n = map_find(&rec->segments, e->call.address, SPACE_MAPPED);
+    if (!n)
+        return false;
+    ret->address = ((struct segment_slot *)map_at(&rec->segments, n))->bytes;
+    map_remove(&rec->segments, n);
+    return true;
+}
+
+void recording_mark(struct recording *rec, const char *name, uint64_t time_ns)
+{
+    struct nm_trace_record record = {.time_ns = time_ns, .kind = NM_TRACE_MARK};
+
+    record.owner = name_write(rec, name);
+    put(rec, &record);
 }
 
 void recording_event(struct recording *rec, const struct nm_event *e)
@@ -260,6 +314,10 @@ void recording_event(struct recording *rec, const struct nm_event *e)
         uint32_t n = map_find(&rec->stacks, e->stack.stack, 0);
         if (n)
             map_remove(&rec->stacks, n);
+        return;
+    }
+    if (is_mapping(rec, e, &record)) {
+        put(rec, &record);
         return;
     }
     has_entry = is_new && ledger_entry_of(rec->recorder->m->ledger, e, &entry);

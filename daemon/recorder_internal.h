@@ -24,7 +24,7 @@ struct recording {
     uint64_t kernel_lost;  /* of everybody, at the start */
     struct map owners;     /* ledger's id -> id in the trace */
     struct map stacks;     /* stack id -> id in the trace */
-    struct map segments;   /* address or handle -> bytes */
+    struct map segments;   /* address or handle -> bytes; mapped address -> handle */
     uint32_t name_count;
     bool is_ending, is_written;
     void (*ended)(void *userdata, struct recording *recording);
@@ -46,6 +46,7 @@ void recording_maps_done(struct recording *rec);
 int recording_snapshot(struct recording *rec);
 void recording_event(struct recording *rec, const struct nm_event *event);
 void recording_lost(struct recording *rec, uint64_t count, uint64_t time_ns);
+void recording_mark(struct recording *rec, const char *name, uint64_t time_ns);
 
 /* recorder_list.c: bytes of all files in the directory. */
 uint64_t recorder_directory_bytes(const struct recorder *r);

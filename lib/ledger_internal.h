@@ -16,6 +16,7 @@
  *   ledger_named.c    communicators, tags, graph capture: what a thread allocates for
  *   ledger_view.c     iterators
  *   ledger_restore.c  sums of an earlier moment, instead of events
+ *   ledger_replay.c   records of a trace, instead of events
  */
 #ifndef NPUMEM_LEDGER_INTERNAL_H
 #define NPUMEM_LEDGER_INTERNAL_H

@@ -120,6 +120,8 @@ bool trace_from_event(const struct nm_event *e, bool is_segment, struct nm_trace
         return false;
     ret->address = e->call.address ? e->call.address : e->call.handle;
     ret->size_bytes = e->call.requested ? e->call.requested : e->call.physical_bytes;
+    if (e->kind == NM_EVENT_CREATE || e->kind == NM_EVENT_HANDLE_FREE)
+        ret->component = NM_TRACE_SEGMENT_HANDLE;
     ret->kind = is_gone          ? NM_TRACE_SEGMENT_FREE
                 : e->result != 0 ? NM_TRACE_FAILED
                                  : NM_TRACE_SEGMENT_ALLOC;

@@ -27,7 +27,16 @@ enum nm_trace_kind {
     NM_TRACE_EMPTY_CACHE = 7, /* where it is known to have been called */
     NM_TRACE_LOST = 8,        /* size_bytes events are missing here */
     NM_TRACE_NAME = 9,        /* struct nm_trace_name; before the first record that names it */
+    /* The segment whose handle is `address` lies at the address `stream` from now on; 0: nowhere */
+    NM_TRACE_SEGMENT_MAP = 10,
+    NM_TRACE_MARK = 11, /* a user's mark; owner: its name */
     NM_TRACE_KIND_COUNT
+};
+
+/* nm_trace_record.component of a segment */
+enum nm_trace_segment {
+    NM_TRACE_SEGMENT_ADDRESS = 0, /* its address is where it lies */
+    NM_TRACE_SEGMENT_HANDLE = 1,  /* it is a handle: NM_TRACE_SEGMENT_MAP says where it lies */
 };
 
 enum nm_trace_flags {
@@ -44,13 +53,13 @@ struct nm_trace_header {
     __u64 card_bytes;      /* total of the card; 0 not known */
     __u64 available_bytes; /* of it, what this process could get; 0 not known */
     __u32 tgid;
-    __s32 rank;   /* -1 not known */
-    __u32 device; /* driver's number */
-    __u32 zero;
-    char conf[256];    /* PYTORCH_NPU_ALLOC_CONF of the recorded process, NUL-ended */
-    char comm[16];     /* NUL-ended */
-    __u64 end_boot_ns; /* 0: see NM_TRACE_OPEN */
-    __u64 lost_events; /* of the whole recording */
+    __s32 rank;         /* -1 not known */
+    __u32 device;       /* driver's number */
+    __u32 torch_device; /* 1 + the same as torch counts it; 0: not known */
+    char conf[256];     /* PYTORCH_NPU_ALLOC_CONF of the recorded process, NUL-ended */
+    char comm[16];      /* NUL-ended */
+    __u64 end_boot_ns;  /* 0: see NM_TRACE_OPEN */
+    __u64 lost_events;  /* of the whole recording */
 };
 
 struct nm_trace_record {
@@ -61,7 +70,7 @@ struct nm_trace_record {
     __u64 stream;
     __u32 tid;
     __u8 kind;
-    __u8 component; /* nm_block_component, for blocks */
+    __u8 component; /* blocks: nm_block_component; segments: nm_trace_segment */
     __u16 device;   /* blocks: as torch counts it; segments: driver's number */
     __u32 owner;    /* id of a name, 0 none; of what is allocated */
     __u32 stack;    /* id of a name: Python frames, the innermost first, ';' between them; 0 none */

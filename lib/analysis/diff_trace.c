@@ -38,6 +38,7 @@ struct reading {
     struct diff_trace *told;
     uint64_t total_bytes[2]; /* allocated, reserved */
     uint64_t begin_ns;       /* records up to this time were there before; grown only */
+    uint64_t done_address;   /* the newest record was the end of this block; 0 not */
     bool is_grown, began;
 };
 
@@ -136,8 +137,11 @@ static void given(struct reading *t, const struct nm_trace_record *r, bool is_se
 
     if (n)
         live_end(t, n);
-    else if (r->kind != NM_TRACE_BLOCK_DONE) /* that follows its FREE */
+    else if (r->kind !=
+                 NM_TRACE_BLOCK_DONE &&     /* one that waited for a stream ends after its FREE, */
+             t->done_address != r->address) /* an ordinary one before it */
         t->told->unknown_frees++;
+    t->done_address = n && r->kind == NM_TRACE_BLOCK_DONE ? r->address : 0;
 }
 
 static int side_take(struct reading *t, enum diff_side side, bool with_peaks)

@@ -37,6 +37,12 @@ static const char reason_unseen[] =
     "reserved before npumemd was attached: npumem scan PID reads the allocator's table, then ask "
     "again";
 
+static const char reason_recording_small[] = "small blocks from before the recording are not in it";
+static const char reason_recording_unseen[] =
+    "in segments that were not known when the recording began";
+static const char reason_recording_lost[] =
+    "events are missing in the recording, or contradict each other";
+
 /* One picture of the pools: the ledger's, or that of a scan. */
 struct side {
     struct layout layout;
@@ -80,24 +86,25 @@ static void judge_ledger(struct frag *f)
     uint64_t reserved = 0, below = f->q->summed_below_bytes;
     bool is_summed = sum.small_bytes || below;
     struct side *e = &f->events;
-    const char *all = NULL;
+    const char *all = NULL, *lost = f->q->is_recording ? reason_recording_lost : reason_lost;
+    bool is_lossy = f->q->is_recording ? f->q->is_lossy : !f->c->complete || f->c->lost_events;
 
     for (enum frag_pool p = 0; p < FRAG_POOL_COUNT; p++)
         reserved += e->sums[p].bytes;
     if (!f->row->pool_count)
         all = reason_no_blocks;
-    else if (!f->c->complete || f->c->lost_events || e->layout.overlaps)
-        all = reason_lost;
+    else if (is_lossy || e->layout.overlaps)
+        all = lost;
     else if (sum.reserved_bytes > 0 && (uint64_t)sum.reserved_bytes > reserved)
         f->unseen_bytes = (uint64_t)sum.reserved_bytes - reserved;
     f->unseen_allocated_bytes =
         (uint64_t)sum.before_attach_bytes + (all ? 0 : e->layout.unplaced_bytes);
-    if (!all && f->unseen_allocated_bytes > f->unseen_bytes)
-        all = reason_lost; /* more blocks than fit where none was seen */
+    if (!all && f->unseen_allocated_bytes > f->unseen_bytes && !f->q->is_late)
+        all = lost; /* more blocks than fit where none was seen */
     for (enum frag_pool p = 0; p < FRAG_POOL_COUNT; p++) {
         e->reasons[p] = all;
         if (!all && is_summed && (frag_pool_is_small(p) || below > SMALL_BLOCK_BYTES + 512))
-            e->reasons[p] = reason_small;
+            e->reasons[p] = f->q->is_recording ? reason_recording_small : reason_small;
     }
 }
 
@@ -366,12 +373,14 @@ static void write_unseen(struct frag *f)
 {
     uint64_t summed = summed_bytes(f);
 
-    write_head(f, "unseen", reason_unseen);
-    json_ku64(f->j, "reserved_bytes", f->unseen_bytes);
+    const char *reason = f->q->is_recording ? reason_recording_unseen : reason_unseen;
+
+    write_head(f, "unseen", reason);
+    view_bytes_or_null(f->j, "reserved_bytes", !f->q->is_recording, (int64_t)f->unseen_bytes);
     view_bytes_or_null(f->j, "allocated_bytes", !summed || !has_small(f),
                        (int64_t)(f->unseen_allocated_bytes + summed));
     json_kstr(f->j, "segment_count", NULL);
-    write_figures(f, &(struct frag_sums){.bytes = 0}, reason_unseen);
+    write_figures(f, &(struct frag_sums){.bytes = 0}, reason);
     json_karray(f->j, "segments");
     json_end(f->j);
     json_end(f->j);
@@ -391,21 +400,19 @@ static int write_row(struct frag *f)
             r = write_pool(f, pool);
     }
     f->at = &f->events;
-    if (f->unseen_bytes && !all)
+    if ((f->unseen_bytes && !all) || (f->q->is_late && f->unseen_allocated_bytes))
         write_unseen(f);
     return r;
 }
 
-int view_frag(const struct ledger *l, const struct view_context *c, const struct frag_query *q,
-              struct json *j)
+int frag_write(const struct ledger *l, const struct view_context *c, const struct frag_query *q,
+               struct json *j)
 {
     struct view_rows rows;
     int r = view_rows_collect(l, c, &rows);
 
     if (r < 0)
         return r;
-    json_object(j);
-    view_header(c, j);
     json_ku64(j, "request_bytes", q->request_bytes);
     json_karray(j, "pools");
     for (size_t i = 0; i < rows.count && r == 0; i++) {
@@ -420,7 +427,16 @@ int view_frag(const struct ledger *l, const struct view_context *c, const struct
         layout_done(&f.scanned.layout);
     }
     json_end(j);
-    json_end(j);
     view_rows_done(&rows);
+    return r ? r : j->error;
+}
+
+int view_frag(const struct ledger *l, const struct view_context *c, const struct frag_query *q,
+              struct json *j)
+{
+    json_object(j);
+    view_header(c, j);
+    int r = frag_write(l, c, q, j);
+    json_end(j);
     return r ? r : j->error;
 }

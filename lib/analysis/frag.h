@@ -32,10 +32,16 @@ struct frag_query {
      */
     const struct scan_result *(*scan_fn)(void *userdata, uint32_t tgid, uint64_t *ret_time_ns);
     void *userdata;
+    /* Of a ledger that a trace was replayed into: not the context says whether blocks may be
+     * missing, but is_lossy. is_late: it may have blocks in segments that it does not have. */
+    bool is_recording, is_lossy, is_late;
 };
 
-/* The document of `frag`: pools[], every process and device that the context's
- * filters leave. Returns 0; -ENOMEM. Cost: linear in live entries. */
+/* request_bytes and pools[], every process and device that the context's filters leave, into the
+ * open object. Returns 0; -ENOMEM. Cost: linear in live entries. */
+int frag_write(const struct ledger *l, const struct view_context *c, const struct frag_query *q,
+               struct json *j);
+/* The document of `frag`. */
 int view_frag(const struct ledger *l, const struct view_context *c, const struct frag_query *q,
               struct json *j);
 

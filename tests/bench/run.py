@@ -509,11 +509,21 @@ def bench_traces(build):
         for what, argv in (("whatif CONF", ["whatif", "expandable_segments:True", "--from", paths[0]]),
                            ("whatif, 10 settings", ["whatif", "--from", paths[0]]),
                            ("diff of two", ["diff", "--from", paths[0], "--to", paths[1], "--equal"]),
-                           ("diff of one", ["diff", "--from", paths[0]])):
+                           ("diff of one", ["diff", "--from", paths[0]]),
+                           ("frag", ["frag", "--from", paths[0]]),
+                           ("leaks", ["leaks", "--from", paths[0]]),
+                           ("timeline", ["timeline", "--from", paths[0]])):
             document, elapsed, rss = timed([npumem, *argv, "-o", "json"])
             if argv[0] == "diff":
                 got = {row["owner"]: row["from_bytes" if "--to" in argv else "to_bytes"] for row in document["rows"]}
                 right = all(got.get(owner, 0) == size for owner, size in truths[0].items() if "@" in owner)
+            elif argv[0] == "frag":
+                held = sum(size for owner, size in truths[0].items() if "@" in owner)
+                right = [(p["reserved_bytes"], p["allocated_bytes"]) for p in document["pools"]] == [(truths[0]["reserved"], held)]
+            elif argv[0] == "leaks":
+                right = document["complete"] and document["judged"]["series"] >= 7
+            elif argv[0] == "timeline":
+                right = [r["peak_bytes"] for r in document["rows"] if (r["level"], r["owner"]) == ("allocated", None)] == [truths[0]["peak"]]
             else:
                 right = document["baseline"]["requests"] == truths[0]["requests"]
             record(f"{what} over {TRACE_EVENTS:,} recorded events", f"{elapsed:.1f} s, {rss:.0f} MiB" +

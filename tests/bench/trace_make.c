@@ -17,6 +17,7 @@
 
 #define KEPT_MAX 200000u
 #define STEP_BLOCKS 64u
+#define SEGMENT_BYTES ((uint64_t)64 << 20)
 #define OWNERS 3u /* 1 weights, 2 activations, 3 kept */
 
 static uint64_t state;
@@ -36,7 +37,7 @@ struct block {
 
 struct make {
     FILE *file;
-    uint64_t left, time_ns, next_address, requests;
+    uint64_t left, time_ns, next_address, requests, segments;
     uint64_t live[OWNERS + 1], total, peak;
     uint64_t *free_addresses;
     size_t free_count;
@@ -51,12 +52,25 @@ static void emit(struct make *m, const struct nm_trace_record *r)
     m->left -= m->left > 0;
 }
 
+/* A segment of its own for each address: every block fits in. */
+static uint64_t segment_new(struct make *m)
+{
+    m->next_address += 1 << 28;
+    emit(m, &(struct nm_trace_record){.time_ns = m->time_ns += 1000,
+                                      .kind = NM_TRACE_SEGMENT_ALLOC,
+                                      .address = m->next_address,
+                                      .size_bytes = SEGMENT_BYTES,
+                                      .tid = 7});
+    m->segments++;
+    return m->next_address;
+}
+
 /* Addresses come back, as an allocator's do. */
 static struct block block_new(struct make *m, uint64_t bytes, uint32_t owner)
 {
     struct block b = {.bytes = (bytes + 511) / 512 * 512, .owner = owner};
 
-    b.address = m->free_count ? m->free_addresses[--m->free_count] : (m->next_address += 1 << 28);
+    b.address = m->free_count ? m->free_addresses[--m->free_count] : segment_new(m);
     emit(m, &(struct nm_trace_record){.time_ns = m->time_ns += 1000,
                                       .kind = NM_TRACE_BLOCK_MALLOC,
                                       .address = b.address,
@@ -149,8 +163,8 @@ int main(int argc, char **argv)
     names_write(&m);
     make_run(&m);
     printf("{\"PTA@weights\": %" PRIu64 ", \"PTA@activation\": %" PRIu64 ", \"PTA@kept\": %" PRIu64
-           ", \"peak\": %" PRIu64 ", \"requests\": %" PRIu64 "}\n",
-           m.live[1], m.live[2], m.live[3], m.peak, m.requests);
+           ", \"peak\": %" PRIu64 ", \"requests\": %" PRIu64 ", \"reserved\": %" PRIu64 "}\n",
+           m.live[1], m.live[2], m.live[3], m.peak, m.requests, m.segments * SEGMENT_BYTES);
     free(m.free_addresses);
     return fclose(m.file) == 0 ? 0 : 1;
 }

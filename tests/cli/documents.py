@@ -132,6 +132,21 @@ LEAKS = {**HEADER, "since_ns": HEADER["time_ns"] - 21600 * 10**9, "until_ns": HE
      "frames_bytes": 300 * MIB, "new_blocks": 60, "new_bytes": 300 * MIB, "streams": ["0x0"],
      "evidence": "the floor rose from 1.00 GiB to 1.29 GiB without coming back"}]}
 
+INEFFICIENT = {**HEADER, "verdict": "the verdict of the window", "hidden": ["3 captured graphs \x1b[2J"],
+               "window": {"tgid": 1234, "rank": 0, "begin_ns": HEADER["time_ns"] - 10**10, "end_ns": HEADER["time_ns"], "asked_ns": 10**10,
+                          "work_ns": 9 * 10**9, "ended_early": True, "operations": 5000, "uses": 9000, "unknown_addresses": 0,
+                          "graph_launches": 3, "opaque_calls": 0, "blocks": 12, "used_blocks": 10, "held_byte_seconds": 40 * GIB,
+                          "functions": 30},
+               "totals": [], "matched_findings": 7, "truncated": True, "findings": [
+    {"tgid": 1234, "rank": 0, "device": 0, "address": "0x12c041200000", "size_bytes": 512 * MIB, "owner": "PTA@vllm@serve",
+     "kind": "late_deallocation", "idle_ns": 6 * 10**9, "idle_ratio": 0.75, "byte_seconds": 3 * GIB, "senses": ["operations", "time"],
+     "operations": {"allocated": 10, "first": 11, "last": 900, "idle": 4100}, "uses": 17, "freed": False, "held_before": True,
+     "threads": False, "inferred": True, "stream": "0x0", "allocated_ns": None, "frames": ["step (worker.py:12)", "main (run.py:1)"]},
+    {"tgid": 1234, "rank": 0, "device": 0, "address": "0x12c081200000", "size_bytes": GIB, "owner": None,
+     "kind": "early_allocation", "idle_ns": 2 * 10**9, "idle_ratio": 0.2, "byte_seconds": 2 * GIB, "senses": ["time"],
+     "operations": {"allocated": None, "first": None, "last": None, "idle": None}, "uses": 0, "freed": True, "held_before": False,
+     "threads": False, "inferred": True, "stream": "0x0", "allocated_ns": HEADER["time_ns"] - 10**10, "frames": []}]}
+
 
 def term(name, size, reason=None, inferred=False):
     return {"term": name, "bytes": size, "planned": name in ("weights", "profile_peak", "non_torch"),

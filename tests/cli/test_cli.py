@@ -497,6 +497,36 @@ class Output(Case):
         for size in ("0", "-1", "72MX"):
             self.assert_error(self.run_cli("frag", "--request", size), 2, f"--request {size}: not a size", "--request 72MiB")
 
+    def test_inefficient(self):
+        """The verdict, what of the window was seen and what was not; the costliest finding first, with its frame."""
+        d = self.daemon(Inefficient=document(D.INEFFICIENT), Ps=document(D.PS))
+        out = self.run_cli("inefficient", "--pid", "1234", "--for", "2s", "--idle", "500ms", "--min-size", "1MiB", "--operations", "7").stdout
+        self.assertEqual(d.requests[-1]["parameters"], {"tgid": 1234, "for_ns": 2 * 10**9, "limit": 30, "idle_ns": 5 * 10**8,
+                                                        "operations": 7, "min_bytes": D.MIB})
+        lines = out.splitlines()
+        self.assertEqual(lines[0], "the verdict of the window")
+        self.assertEqual(lines[1], "5000 operations used 12 blocks 9000 times in 9.0 s of work; the process ended before the window did")
+        self.assertEqual(lines[2], "not seen: 3 captured graphs ?[2J")
+        self.assertRegex(out, r"late_deallocation +512\.00 MiB +6\.0 s +75\.00 % +3\.00 GiB +both +4100 +17 +PTA@vllm@serve +"
+                         r"0x12c041200000 +step \(worker\.py:12\)\n")
+        self.assertRegex(out, r"early_allocation +1\.00 GiB +2\.0 s +20\.00 % +2\.00 GiB +time +- +0 +- +0x12c081200000 *\n")
+        self.assertEqual(lines[-1], "5 more (--limit)")
+        rows = list(csv.DictReader(io.StringIO(self.run_cli("inefficient", "--pid", "1234", "--fields", "kind,sense,byte_seconds,freed",
+                                                            "-o", "csv").stdout)))
+        self.assertEqual(rows[0], {"kind": "late_deallocation", "sense": "both", "byte_seconds": str(3 * D.GIB), "freed": "false"})
+        self.assertEqual(json.loads(self.run_cli("inefficient", "--pid", "1234", "-o", "json").stdout), D.INEFFICIENT)
+        self.run_cli("inefficient")  # the only one with an allocator
+        self.assertEqual(d.requests[-1]["parameters"]["tgid"], 1234)
+        d.script["Inefficient"] = document({**D.INEFFICIENT, "verdict": "nothing lay idle", "findings": [], "hidden": [],
+                                            "matched_findings": 0})
+        self.assertEqual(self.run_cli("inefficient", "--pid", "1234").stdout.splitlines()[0], "nothing lay idle")
+        self.assertEqual(len(self.run_cli("inefficient", "--pid", "1234").stdout.splitlines()), 2)
+        d.script["Ps"] = document({**D.PS, "ranks": []})
+        self.assert_error(self.run_cli("inefficient"), 4, "no observed process has an allocator", "npumem ps")
+        d.script["Ps"] = document({**D.PS, "ranks": [D.RANK0, {**D.RANK0, "tgid": 1235}]})
+        self.assert_error(self.run_cli("inefficient"), 2, "several processes have an allocator", "npumem ps")
+        self.assert_error(self.run_cli("inefficient", "--pid", "1,2"), 2, "one process at a time", "--pid 1")
+
     def test_leaks(self):
         """The finding and where it is allocated; without one, what that is worth."""
         d = self.daemon(Leaks=document(D.LEAKS))
@@ -842,10 +872,10 @@ class Check(Case):
 class Recordings(Case):
     """Traces in files: what is no trace is refused in words, what is not whole is said to be."""
 
-    def trace(self, name, records=(), flags=0, cut=0, version=1):
+    def trace(self, name, records=(), flags=0, cut=0, version=1, begin=0, end=1000):
         """Records are (kind, time, address, bytes); schema/trace.h."""
-        data = struct.pack("<8sIIIIQQQQIiII256s16sQQ", b"NPMUTRC1", version, 360, 56, flags, 0, 0, 64 << 30, 0, 7, -1, 0, 0,
-                           b"", b"worker", 1, 0)
+        data = struct.pack("<8sIIIIQQQQIiII256s16sQQ", b"NPMUTRC1", version, 360, 56, flags, begin, 0, 64 << 30, 0, 7, -1, 0, 0,
+                           b"", b"worker", end, 0)
         for kind, when, address, size in records:
             data += struct.pack("<QQQQQIBBHII", when, address, size % (1 << 64), 0, 1, 7, kind, 0, 0, 0, 0)
         path = os.path.join(self.directory.name, name)
@@ -853,8 +883,8 @@ class Recordings(Case):
             f.write(data[:len(data) - cut])
         return path
 
-    def both(self, path, code, words):
-        for verb in ("whatif", "diff"):
+    def each(self, path, code, words):
+        for verb in ("whatif", "diff", "frag", "leaks", "timeline"):
             out = self.run_cli(verb, "--from", path, sock=False)
             self.assertEqual(out.returncode, code, (verb, out.stderr))
             self.assertIn(words, out.stderr if code else out.stdout, verb)
@@ -866,16 +896,16 @@ class Recordings(Case):
             f.write("not a trace at all " * 40)
         empty = os.path.join(self.directory.name, "empty")
         open(empty, "w").close()
-        self.both(text, 1, "this is not a trace of npumem; try: a file that npumem record made")
-        self.both(empty, 1, "shorter than its header (0 bytes)")
-        self.both(self.trace("short", cut=100), 1, "shorter than its header (260 bytes)")
-        self.both(self.trace("newer", version=2), 1, "trace version 2, this npumem reads up to 1")
-        self.both(os.path.join(self.directory.name, "none"), 1, "No such file or directory")
-        self.both(self.directory.name, 1, "not a regular file")
+        self.each(text, 1, "this is not a trace of npumem; try: a file that npumem record made")
+        self.each(empty, 1, "shorter than its header (0 bytes)")
+        self.each(self.trace("short", cut=100), 1, "shorter than its header (260 bytes)")
+        self.each(self.trace("newer", version=2), 1, "trace version 2, this npumem reads up to 1")
+        self.each(os.path.join(self.directory.name, "none"), 1, "No such file or directory")
+        self.each(self.directory.name, 1, "not a regular file")
 
     def test_what_is_not_whole(self):
         block = [(1, 10, 4096, 1 << 20), (2, 20, 4096, 1 << 20), (3, 20, 4096, 1 << 20), (1, 30, 8192, 2 << 20)]
-        self.both(self.trace("whole", block), 0, "")
+        self.each(self.trace("whole", block), 0, "")
         for name, options, words in (("cut", {"cut": 5}, "its last record is cut off"), ("open", {"flags": 4}, "it has no end"),
                                      ("late", {"flags": 1}, "it begins in the middle"), ("full", {"flags": 8}, "it reached its bound"),
                                      ("lost", {"records": block + [(8, 40, 0, 3)]}, "events were lost"),
@@ -883,7 +913,7 @@ class Recordings(Case):
                                      ("negative", {"records": block + [(1, 40, 9999, -512)]}, "it has sizes that cannot be"),
                                      ("odd", {"records": block + [(77, 40, 9999, 512)]}, "it has records that are not known")):
             path = self.trace(name, **{"records": block, **options})
-            self.both(path, 0, words)
+            self.each(path, 0, words)
             out = self.run_cli("diff", "--from", path, "--strict", "-o", "json", sock=False)
             self.assertEqual((out.returncode, json.loads(out.stdout)["complete"]), (6, False), name)
         out = self.run_cli("diff", "--from", self.trace("whole", block), "-o", "json", "--strict", sock=False)
@@ -891,9 +921,62 @@ class Recordings(Case):
                          (0, "allocated +2.00 MiB (0 B -> 2.00 MiB); most: unknown +2.00 MiB"))
 
     def test_nothing_in_it(self):
-        self.both(self.trace("nothing"), 0, "")
+        self.each(self.trace("nothing"), 0, "")
         out = self.run_cli("diff", "--from", self.trace("nothing"), sock=False)
         self.assertIn("neither side holds anything", out.stdout)
+
+    BEGIN = 1_800_000_000 * 10**9
+
+    def served(self):
+        """200 MiB reserved. At 2 s a block of 40 MiB lies in it, from 5 s on a second one of 2 MiB, at 8 s the first goes."""
+        s, at = 10**9, 1 << 40
+        return self.trace("served", [(4, s, at, 200 << 20), (1, 2 * s, at, 40 << 20), (1, 5 * s, at + (100 << 20), 2 << 20),
+                                     (3, 8 * s, at, 40 << 20), (2, 8 * s, at, 40 << 20)], begin=self.BEGIN, end=10 * s)
+
+    def test_frag(self):
+        """The end, or a moment of it: counted from the end, or the highest use of the pool."""
+        path = self.served()
+        out = self.run_cli("frag", "--from", path, sock=False).stdout
+        self.assertEqual(out.splitlines()[0], "process 7, device 0: 198.00 MiB of 200.00 MiB reserved is free, in 2 holes, the "
+                         "largest 100.00 MiB")
+        self.assertRegex(out, r"200\.00 MiB +198\.00 MiB +2\.00 MiB +PTA@block +5\.0 s")
+        for at, holes in (("-3s", [60, 98]), ("@1800000003", [160]), ("peak", [200]), ("now", [100, 98])):
+            d = json.loads(self.run_cli("frag", "--from", path, "--at", at, "-v", "-o", "json", sock=False).stdout)
+            pieces = [p for segment in d["pools"][0]["segments"] for p in segment["map"]]
+            self.assertEqual([p["size_bytes"] >> 20 for p in pieces if p["state"] == "hole"], holes, at)
+        row = next(csv.DictReader(io.StringIO(self.run_cli("frag", "--from", path, "--request", "99MiB", "--fields",
+                                                           "usable_bytes,fitting_requests", "-o", "csv", sock=False).stdout)))
+        self.assertEqual(row, {"usable_bytes": str(100 << 20), "fitting_requests": "1"})
+        self.assertIn("no memory of a caching allocator then", self.run_cli("frag", "--from", path, "--pid", "8", sock=False).stdout)
+
+    def test_timeline(self):
+        path = self.served()
+        out = self.run_cli("timeline", "--from", path, sock=False).stdout
+        self.assertEqual(out.splitlines()[0], "most changed: PTA@pool (physical) +200.00 MiB")
+        self.assertRegex(out, r"allocated +- +0 B +2\.00 MiB +\+2\.00 MiB +42\.00 MiB")
+        rows = list(csv.DictReader(io.StringIO(self.run_cli("timeline", "--from", path, "--since", "-6s", "--until", "@1800000008",
+                                                            "--steps", "2", "-o", "csv", sock=False).stdout)))
+        steps = [(r["time_ns"], r["min_bytes"], r["max_bytes"], r["last_bytes"]) for r in rows if (r["level"], r["owner"]) == ("allocated", "")]
+        self.assertEqual([[int(v) >> 20 for v in step[1:]] for step in steps], [[40, 42, 42], [2, 42, 2]])
+        self.assertEqual(int(steps[0][0]), self.BEGIN + 4 * 10**9)
+
+    def test_leaks(self):
+        """A block of 1 MiB stays of every 100 ms: 36000 MiB per hour."""
+        path = self.trace("leaky", [(1, i * 10**8 + 1, (i + 1) << 20, 1 << 20) for i in range(600)], end=60 * 10**9)
+        out = self.run_cli("leaks", "--from", path, sock=False).stdout
+        self.assertRegex(out.splitlines()[0], r"^process 7: leak of PTA@block, 35\.1\d GiB per hour: the floor rose")
+        out = self.run_cli("leaks", "--from", path, "--until", "-59.9s", sock=False).stdout
+        self.assertIn("too early to tell: ", out)
+        self.assert_error(self.run_cli("leaks", "--from", path, "--mark", "step", sock=False), 4, "none of that name in the recording")
+
+    def test_moments(self):
+        path = self.served()
+        for words, code, text in ((["frag", "--at", "-1h"], 2, "--from FILE --at TIME"),
+                                  (["frag", "--from", path, "--at", "-1h"], 2, "the recording is of @1800000000.000000000 to @1800000010"),
+                                  (["frag", "--from", path, "--at", "mark:x"], 4, "no such mark"),
+                                  (["timeline", "--from", path, "--since", "-1s", "--until", "-2s"], 2, "not before"),
+                                  (["leaks", "--from", path, "-w", "1s"], 2, "without --watch")):
+            self.assert_error(self.run_cli(*words, sock=False), code, text)
 
     def test_sides(self):
         path = self.trace("a")

@@ -36,9 +36,9 @@ def churn(seed, steps):
 """
 
 
-def torch_agent(scratch, variant="stripped", late=False):
+def torch_agent(scratch, variant="stripped", late=False, env=None):
     directory = os.path.dirname(program(f"sim/torch-{variant}/libtorch_npu.so"))
-    agent = scratch.agent("8.1", libs=("libascendcl.so", os.path.join(directory, "libtorch_npu.so")), log=False)
+    agent = scratch.agent("8.1", libs=("libascendcl.so", os.path.join(directory, "libtorch_npu.so")), log=False, env=env)
     agent(PREPARE)
     return agent
 

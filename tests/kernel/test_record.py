@@ -73,6 +73,62 @@ def test_record(scratch, detail):
 test_record.variants = [("large",), ("all",)]
 
 
+# What is of now, or of who asked.
+OF_THE_ANSWER = ("age_ns", "source_time_ns")
+
+
+def same_pools(live, recorded, where):
+    def plain(value):
+        if isinstance(value, dict):
+            return {k: plain(v) for k, v in value.items() if k not in OF_THE_ANSWER}
+        return [plain(v) for v in value] if isinstance(value, list) else value
+    equal([p["pool"] for p in recorded], [p["pool"] for p in live], f"{where}: pools")
+    for a, b in zip(live, recorded):
+        if a["complete"]:
+            equal(plain(b), plain(a), f"{where}: pool {a['pool']}")
+        else:
+            equal((b["complete"], b["holes"], b["reserved_bytes"]), (False, None, a["reserved_bytes"]), f"{where}: pool {a['pool']}")
+
+
+def test_analyses_of_a_recording(scratch, detail, conf):
+    """frag of a recording, at its end and at a mark in it, as frag of the process at these moments; timeline and leaks of it
+    against what the process itself says that it did."""
+    daemon = scratch.daemon(sets=(f"probes.block_detail={detail}",))
+    agent = torch_agent(scratch, env={"PYTORCH_NPU_ALLOC_CONF": conf} if conf else None)
+    daemon.wait_target(agent.pid, "blocks")
+    agent("churn(5, 300)" + LOGGED)
+    begin = agent("out = stats()")["allocated"]
+
+    def live():
+        return daemon.json("frag", "--pid", str(agent.pid), "--request", "3MiB", "-v")["pools"]
+    path = start(daemon, agent.pid)["path"]
+    agent("churn(6, 300)")
+    daemon.cli("mark", "half")
+    half = live()
+    agent("churn(7, 300); grown = [tensor(2 << 20) for i in range(20)]; call('npusim_torch_empty_cache', 0)")
+    end = live()
+    stop(daemon)
+
+    def recorded(*options):
+        return daemon.json("frag", "--from", path, "--request", "3MiB", "-v", *options)["pools"]
+    check(any(p["complete"] and p["holes"] for p in end), "there is no hole to compare", end)
+    same_pools(end, recorded(), "at the end")
+    same_pools(half, recorded("--at", "mark:half"), "at the mark")
+    row = {(r["level"], r["owner"]): r for r in daemon.json("timeline", "--from", path)["rows"]}[("allocated", None)]
+    held = peak = begin
+    for what, _, size in agent("out = history"):
+        held += size if what == "malloc" else -size
+        peak = max(held, peak)
+    if detail == "all":
+        equal((row["peak_bytes"], row["to_bytes"]), (peak, held), "peak and end of the timeline")
+    equal([m["name"] for m in daemon.json("timeline", "--from", path)["marks"]], ["half"], "marks")
+    d = daemon.json("leaks", "--from", path)
+    check(d["judged"]["series"] > 3 and d["mark"] == "half", "what leaks looked at", d)
+
+
+test_analyses_of_a_recording.variants = [("all", ""), ("large", ""), ("all", "expandable_segments:True")]
+
+
 def test_record_ends(scratch):
     """A recording ends by time, with its process and with the daemon; each file says that it is whole."""
     daemon = scratch.daemon()

@@ -3,7 +3,8 @@
 import collections
 import struct
 
-KINDS = {1: "malloc", 2: "free", 3: "done", 4: "segment", 5: "segment_free", 6: "failed", 7: "empty_cache", 8: "lost", 9: "name"}
+KINDS = {1: "malloc", 2: "free", 3: "done", 4: "segment", 5: "segment_free", 6: "failed", 7: "empty_cache", 8: "lost", 9: "name", 10: "map",
+         11: "mark"}
 LATE, NO_SMALL, OPEN, FULL = 1, 2, 4, 8
 Record = collections.namedtuple("Record", "time_ns address size requested stream tid kind component device owner stack")
 

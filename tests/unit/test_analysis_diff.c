@@ -10,71 +10,9 @@
 #include "diff_text.h"
 #include "ledger_restore.h"
 #include "scan_kind.h"
+#include "test_trace.h"
 
 /* --- recordings: {"from": {...}, "to": {...}} --- */
-
-#define NAMES_MAX 32
-
-struct made {
-    struct trace_writer w;
-    const char *names[NAMES_MAX];
-    uint32_t name_count;
-};
-
-static uint32_t name_id(struct made *m, const char *name)
-{
-    if (!name[0])
-        return 0;
-    for (uint32_t i = 0; i < m->name_count; i++)
-        if (strcmp(m->names[i], name) == 0)
-            return i + 1;
-    assert_true(m->name_count < NAMES_MAX);
-    m->names[m->name_count++] = name;
-    assert_int_equal(trace_add_name(&m->w, m->name_count, name), 0);
-    return m->name_count;
-}
-
-static uint8_t kind_of(const char *word)
-{
-    static const char *const words[] = {
-        [NM_TRACE_BLOCK_MALLOC] = "malloc", [NM_TRACE_BLOCK_FREE] = "free",
-        [NM_TRACE_BLOCK_DONE] = "done",     [NM_TRACE_SEGMENT_ALLOC] = "segment",
-        [NM_TRACE_SEGMENT_FREE] = "return", [NM_TRACE_LOST] = "lost",
-    };
-    for (uint8_t i = 1; i < sizeof(words) / sizeof(words[0]); i++)
-        if (words[i] && strcmp(words[i], word) == 0)
-            return i;
-    fail_msg("no kind %s", word);
-    return 0;
-}
-
-/* {"kind", "time", "address", "bytes", "owner", "frames"}; a time that is left out is one later. */
-static void trace_make(struct jsonc *spec, struct made *ret)
-{
-    struct nm_trace_header h = {.flags = (uint32_t)get_u64(spec, "flags", 0),
-                                .begin_boot_ns = get_u64(spec, "begin", 0),
-                                .tgid = (uint32_t)get_u64(spec, "tgid", 7),
-                                .rank = -1};
-    struct jsonc *list = get(spec, "records");
-    uint64_t now = h.begin_boot_ns;
-
-    memset(ret, 0, sizeof(*ret));
-    assert_int_equal(trace_begin(&ret->w, &h), 0);
-    for (size_t i = 0; i < json_object_array_length(list); i++) {
-        struct jsonc *one = json_object_array_get_idx(list, i);
-        struct nm_trace_record r = {.kind = kind_of(get_text(one, "kind", "")),
-                                    .time_ns = now = get_u64(one, "time", now + 1),
-                                    .address = get_u64(one, "address", 0),
-                                    .size_bytes =
-                                        (uint64_t)json_object_get_int64(get(one, "bytes")),
-                                    .device = (uint16_t)get_u64(one, "device", 0)};
-        r.owner = name_id(ret, get_text(one, "owner", ""));
-        r.stack = name_id(ret, get_text(one, "frames", ""));
-        assert_int_equal(trace_add(&ret->w, &r), 0);
-    }
-    if (get_u64(spec, "cut_bytes", 0))
-        ret->w.bytes -= get_u64(spec, "cut_bytes", 0);
-}
 
 static int run_recordings(struct jsonc *input, struct json *j)
 {
