@@ -39,6 +39,7 @@ class Program:
 
     def run(self, seconds=0.0, operations=0):
         """Work in which no block comes or goes, on all that is used properly."""
+        torch.npu.synchronize()                 # what waits in the queue is a use that has yet to come
         begin, used, done = time.monotonic(), 0.0, 0
         while done < operations or time.monotonic() - begin < seconds:
             self.work.add_(1)
