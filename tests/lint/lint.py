@@ -339,15 +339,15 @@ def rule_return_programs():
 
 def rule_return_attach_is_guarded():
     """user space attaches return programs only behind the test for entry-only rows"""
-    body = code("daemon/probe_set.c")
+    body = code("daemon/probe_link.c")
     bad = []
     for m in re.finditer(r"leave_all_fd, path|link_perf_one\(set, \"\", path, points\[i\]\.row, points\[i\]\.offset", body):
         before = body[:m.start()]
         function = before[before.rfind("\n}"):]
         if "is_entry_only" not in function:
-            bad.append(f"daemon/probe_set.c: a return program is linked without looking at is_entry_only")
+            bad.append(f"daemon/probe_link.c: a return program is linked without looking at is_entry_only")
     if "leave_all_fd, path" not in body:
-        bad.append("daemon/probe_set.c: the place where return programs are linked was not found")
+        bad.append("daemon/probe_link.c: the place where return programs are linked was not found")
     return bad
 
 
