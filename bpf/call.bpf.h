@@ -79,10 +79,12 @@ NM_INLINE int nm_source_leave(int source, u64 stored, u64 *value)
 }
 
 /* What the word at begin_ns says: a free-like call orders itself against reuse of its address by
- * the time it began; an allocation names the Python frames that it is made in. */
-NM_INLINE u64 nm_call_word(struct nm_thread *t, u32 kind, u64 begin_ns, u64 pid_tgid)
+ * the time it began; an allocation names the Python frames that it is made in. One that failed may
+ * be the last thing that its process does. */
+NM_INLINE u64 nm_call_word(struct nm_thread *t, u32 kind, u64 begin_ns, u64 pid_tgid, __s32 result)
 {
-    return NM_KIND_HAS_PHASE(kind) ? nm_py_look(pid_tgid, &t->no_python, t->start_ticks, 1)
+    return NM_KIND_HAS_PHASE(kind) ? nm_py_look(pid_tgid, &t->no_python, t->start_ticks,
+                                                result ? NM_PY_NAMES : NM_PY_STACK)
                                    : begin_ns;
 }
 
@@ -162,7 +164,7 @@ NM_INLINE void nm_emit_hal(struct nm_thread *t, u64 pid_tgid, u32 kind, const st
                            u64 begin_ns, u64 caller, __s32 result)
 {
     /* before the event: the frames come first in the ring */
-    u64 word = nm_call_word(t, kind, begin_ns, pid_tgid);
+    u64 word = nm_call_word(t, kind, begin_ns, pid_tgid, result);
     struct nm_event *e = nm_event_begin(kind, pid_tgid, t->start_ticks, result, begin_ns);
 
     if (!e)
@@ -249,7 +251,7 @@ NM_INLINE int nm_api_leave(struct pt_regs *ctx, struct nm_thread *t, struct nm_f
     }
     if (NM_SRC_KIND(address) == 0x600)
         out_address = 0;
-    word = nm_call_word(t, kind, f->begin_ns, pid_tgid);
+    word = nm_call_word(t, kind, f->begin_ns, pid_tgid, result);
     e = nm_event_begin(kind, pid_tgid, t->start_ticks, result, f->begin_ns);
     if (!e)
         return 0;

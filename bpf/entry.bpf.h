@@ -168,7 +168,8 @@ NM_INLINE int nm_block_report(struct nm_memory_usage *m)
             nm_access_free(m->address, start_ticks);
     }
     if (m->action == NM_BLOCK_MALLOC && m->component == NM_BLOCK_CACHING)
-        look = nm_py_look(pid_tgid, no_python, start_ticks, bytes >= nm_py_stack_threshold_bytes);
+        look = nm_py_look(pid_tgid, no_python, start_ticks,
+                          bytes >= nm_py_stack_threshold_bytes ? NM_PY_STACK : NM_PY_PHASE);
     if (bytes < nm_block_threshold_bytes) {
         u32 phase = nm_small_phase(pid_tgid, m, start_ticks, look);
         if (phase != NM_PY_FOLLOWED) {

@@ -181,9 +181,10 @@ NM_INLINE struct nm_thread *nm_thread_get(u64 pid_tgid, int create)
     return t;
 }
 
-/* Room for one event with its head filled in, or NULL with the loss counted. time_ns 0: now. */
-NM_INLINE struct nm_event *nm_event_begin(u8 kind, u64 pid_tgid, u32 start_ticks, u32 result,
-                                          u64 time_ns)
+/* Room for a record that begins with an event, the event's head filled in, or NULL with the loss
+ * counted. bytes is a constant. time_ns 0: now. */
+NM_INLINE void *nm_record_begin(u64 bytes, u8 kind, u64 pid_tgid, u32 start_ticks, u32 result,
+                                u64 time_ns)
 {
     struct nm_cpu_counters *c = nm_counters();
     struct nm_event *e;
@@ -192,7 +193,7 @@ NM_INLINE struct nm_event *nm_event_begin(u8 kind, u64 pid_tgid, u32 start_ticks
     if (!c)
         return NULL;
     seq = nm_next(&c->attempted);
-    e = bpf_ringbuf_reserve(&ring, sizeof(*e), 0);
+    e = bpf_ringbuf_reserve(&ring, bytes, 0);
     if (!e) {
         __sync_fetch_and_add(&c->lost, 1);
         return NULL;
@@ -207,6 +208,12 @@ NM_INLINE struct nm_event *nm_event_begin(u8 kind, u64 pid_tgid, u32 start_ticks
     e->start_ticks = start_ticks;
     e->result = result;
     return e;
+}
+
+NM_INLINE struct nm_event *nm_event_begin(u8 kind, u64 pid_tgid, u32 start_ticks, u32 result,
+                                          u64 time_ns)
+{
+    return nm_record_begin(sizeof(struct nm_event), kind, pid_tgid, start_ticks, result, time_ns);
 }
 
 /* Looks at the backlog at every 16th event of a CPU only: the look costs as much as the copy, and a

@@ -296,6 +296,11 @@ void python_event(struct python *p, const struct nm_event *event, size_t size)
         python_threads_tell(p, pp, event->tid);
         return;
     }
+    if (event->kind == NM_EVENT_CODE) {
+        if (size >= sizeof(*event) + sizeof(struct nm_code_memory))
+            names_code(p, pp, event->code.code, (const struct nm_code_memory *)(event + 1));
+        return;
+    }
     if (event->stack.count > NM_STACK_FRAMES ||
         size < sizeof(*event) + event->stack.count * sizeof(struct nm_stack_frame))
         return;

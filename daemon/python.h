@@ -49,7 +49,7 @@ void python_forget(struct python *p, uint32_t tgid);
  */
 void python_maintain(struct python *p);
 
-/* An NM_EVENT_STACK or NM_EVENT_THREAD from the ring, of `size` bytes. */
+/* An NM_EVENT_STACK, NM_EVENT_CODE or NM_EVENT_THREAD from the ring, of `size` bytes. */
 void python_event(struct python *p, const struct nm_event *event, size_t size);
 /* The phase of an event whose frames had no names when the kernel looked (NM_PHASE_UNNAMED). */
 uint32_t python_phase(struct python *p, uint32_t tgid, uint32_t stack, uint32_t phase);

@@ -82,6 +82,9 @@ void names_done(struct python_process *pp);
 /* Reads and tells what code objects mean, and keeps them as a stack. */
 void names_stack(struct python *p, struct python_process *pp, const struct nm_stack *stack,
                  const struct nm_stack_frame *frames);
+/* Takes and tells what a code object means by the memory of it that came along. */
+void names_code(struct python *p, struct python_process *pp, uint64_t address,
+                const struct nm_code_memory *memory);
 /* Takes every code object of the process out of the kernel's map. */
 void names_untell(struct python *p, struct python_process *pp);
 /* Looks whether code objects still are what they were. Returns whether one is not. */

@@ -3,8 +3,9 @@
  * python_names.c - code objects and stacks to names; see python_internal.h.
  *
  * A code object is named as soon as the first stack that has it arrives, and told to the kernel
- * programs. Its memory may become another code object later: the programs compare the name's
- * address where it means a phase, names_check() that of all.
+ * programs; of a failed call its memory arrives before the stack. Its memory may become another
+ * code object later: the programs compare the name's address where it means a phase, names_check()
+ * that of all.
  */
 #include <bpf/bpf.h>
 #include <stdlib.h>
@@ -54,61 +55,69 @@ static char *code_text(const struct python_code *code)
     return strdup(text);
 }
 
-/* Reads what a code object is now. */
-static int name_read(struct python *p, struct python_process *pp, uint64_t address,
-                     struct python_name *ret)
+/* Number of a new name of a code object, 0 if it cannot be kept. */
+static uint32_t name_add(struct python *p, struct python_process *pp, uint64_t address,
+                         const struct python_code *code)
 {
-    struct python_code code;
-    int r = python_code_read(&pp->runtime, address, &code);
-    struct phase_code what = {code.has_qualified ? code.qualified : NULL, code.name, code.file};
+    struct phase_code what = {code->has_qualified ? code->qualified : NULL, code->name, code->file};
+    uint32_t slot = map_find(&pp->codes, address, 0);
+    struct code_slot *s;
+    char *text;
 
-    if (r < 0)
-        return r;
-    *ret = (struct python_name){
-        .code = address,
-        .pointer = code.name_pointer,
-        .verdict = phase_verdict(p->phases, &what),
-        .text = code_text(&code),
-        .current = true,
-    };
-    return ret->text ? 0 : -ENOMEM;
-}
-
-/* Number of a new name of a code object, 0 if it cannot be kept or read. */
-static uint32_t name_add(struct python *p, struct python_process *pp, uint64_t code)
-{
-    uint32_t slot = map_find(&pp->codes, code, 0);
-    struct python_name name;
-
-    if (pp->name_count == PYTHON_NAMES_MAX || name_read(p, pp, code, &name) < 0)
+    if (pp->name_count == PYTHON_NAMES_MAX)
         return 0;
     if (pp->name_count + 1 >= pp->name_capacity) {
         uint32_t capacity = pp->name_capacity ? 2 * pp->name_capacity : 256;
         struct python_name *names = reallocarray(pp->names, capacity, sizeof(*names));
-        if (!names) {
-            free(name.text);
+        if (!names)
             return 0;
-        }
         pp->names = names;
         pp->name_capacity = capacity;
     }
-    if (!slot && map_add(&pp->codes, code, 0, &slot) < 0) {
-        free(name.text);
+    text = code_text(code);
+    if (!text || (!slot && map_add(&pp->codes, address, 0, &slot) < 0)) {
+        free(text);
         return 0;
     }
-    struct code_slot *s = map_at(&pp->codes, slot);
+    s = map_at(&pp->codes, slot);
     if (s->name)
         pp->names[s->name].current = false;
     s->name = ++pp->name_count;
-    pp->names[s->name] = name;
-    code_tell(p, pp, &name);
+    pp->names[s->name] = (struct python_name){
+        .code = address,
+        .pointer = code->name_pointer,
+        .verdict = phase_verdict(p->phases, &what),
+        .text = text,
+        .current = true,
+    };
+    code_tell(p, pp, &pp->names[s->name]);
     return s->name;
+}
+
+/* By what the process has there now. */
+static uint32_t name_read(struct python *p, struct python_process *pp, uint64_t address)
+{
+    struct python_code code;
+
+    return python_code_read(&pp->runtime, address, &code) < 0 ? 0 : name_add(p, pp, address, &code);
+}
+
+void names_code(struct python *p, struct python_process *pp, uint64_t address,
+                const struct nm_code_memory *memory)
+{
+    uint32_t slot = map_find(&pp->codes, address, 0);
+    uint32_t name = slot ? ((struct code_slot *)map_at(&pp->codes, slot))->name : 0;
+    struct python_code code;
+
+    if (pp->has_runtime && python_code_decode(&pp->runtime, address, memory, &code) >= 0 &&
+        (!name || pp->names[name].pointer != code.name_pointer))
+        name_add(p, pp, address, &code);
 }
 
 static uint32_t name_of(struct python *p, struct python_process *pp, uint64_t code)
 {
     uint32_t slot = map_find(&pp->codes, code, 0);
-    return slot ? ((struct code_slot *)map_at(&pp->codes, slot))->name : name_add(p, pp, code);
+    return slot ? ((struct code_slot *)map_at(&pp->codes, slot))->name : name_read(p, pp, code);
 }
 
 /* Whether a code object still has the name it was told by. */
@@ -137,8 +146,10 @@ void names_stack(struct python *p, struct python_process *pp, const struct nm_st
     for (uint32_t i = 0; i < stack->count; i++) {
         const struct nm_stack_frame *f = &frames[i];
         names[i] = name_of(p, pp, f->code);
-        if (names[i] && !name_is_current(pp, &pp->names[names[i]]))
-            names[i] = name_add(p, pp, f->code);
+        /* the name that it had then is it, whatever is there now */
+        if (names[i] && f->name != pp->names[names[i]].pointer &&
+            !name_is_current(pp, &pp->names[names[i]]))
+            names[i] = name_read(p, pp, f->code);
         if (!names[i])
             continue;
         if (f->name && f->name != pp->names[names[i]].pointer)
@@ -220,7 +231,7 @@ bool names_check(struct python *p, struct python_process *pp)
     words_read(pp, at, words, count);
     for (size_t i = 0; i < count; i++)
         if (words[i] != pp->names[numbers[i]].pointer) {
-            name_add(p, pp, pp->names[numbers[i]].code);
+            name_read(p, pp, pp->names[numbers[i]].code);
             changed = true;
         }
     if (changed)

@@ -97,7 +97,7 @@ static int on_event(void *userdata, void *data, size_t size)
         if (gap >= 0)
             r->next_seq[e->cpu] = e->seq + 1;
     }
-    if (e->kind == NM_EVENT_STACK || e->kind == NM_EVENT_THREAD) {
+    if (e->kind == NM_EVENT_STACK || e->kind == NM_EVENT_THREAD || e->kind == NM_EVENT_CODE) {
         ledger_apply(r->ledger, e); /* counts it in the sequence */
         if (r->python)
             python_event(r->python, e, size);

@@ -163,6 +163,7 @@ static const event_fn handlers[NM_EVENT_KIND_COUNT] = {
     [NM_EVENT_PROCESS_GROUP] = scope_process_group,
     [NM_EVENT_MEM_INFO] = phase_mem_info,
     [NM_EVENT_ACCESS] = seen_only, /* for whoever opened the window */
+    [NM_EVENT_CODE] = seen_only,   /* for whoever names frames */
 };
 
 /*

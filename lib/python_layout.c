@@ -20,11 +20,7 @@
      .runtime_interpreters = head,                                                                 \
      .thread_interpreter = interp,                                                                 \
      .code_line = line,                                                                            \
-     .code_file = file,                                                                            \
-     .code_name = name,                                                                            \
      .code_qualified = qualified,                                                                  \
-     .string_ascii = ascii,                                                                        \
-     .string_compact = compact,                                                                    \
      .walk = {                                                                                     \
          .interpreter_next = interp_next,                                                          \
          .interpreter_threads = threads,                                                           \
@@ -35,6 +31,10 @@
          .thread_frame = frame,                                                                    \
          .cframe_frame = cframe,                                                                   \
          .code_name = (qualified) ? (qualified) : (name),                                          \
+         .code_plain = name,                                                                       \
+         .code_file = file,                                                                        \
+         .string_ascii = ascii,                                                                    \
+         .string_compact = compact,                                                                \
          .frame_previous = prev,                                                                   \
          .frame_code = code,                                                                       \
          .frame_owner = owner,                                                                     \
@@ -140,8 +140,8 @@ static void offsets_read(struct words *w, struct python_layout *l)
     walk->frame_owner = (uint8_t)offset_next(w, FRAME_BYTES_MAX);
     /* 3.14: stackpointer, tlbc_index; code: size */
     words_skip(w, l->minor == 13 ? 1 : 3);
-    l->code_file = (uint16_t)offset_next(w, STRUCT_BYTES_MAX - 1);
-    l->code_name = (uint16_t)offset_next(w, STRUCT_BYTES_MAX - 1);
+    walk->code_file = (uint16_t)offset_next(w, STRUCT_BYTES_MAX - 1);
+    walk->code_plain = (uint16_t)offset_next(w, STRUCT_BYTES_MAX - 1);
     l->code_qualified = (uint16_t)offset_next(w, STRUCT_BYTES_MAX - 1);
     words_skip(w, 1); /* linetable */
     l->code_line = (uint16_t)offset_next(w, STRUCT_BYTES_MAX - 1);
@@ -151,7 +151,7 @@ static void offsets_read(struct words *w, struct python_layout *l)
 int python_layout_from_runtime(const void *bytes, size_t size, struct python_layout *ret)
 {
     struct words w = {.bytes = bytes, .size = size, .at = 8};
-    struct python_layout l = {.string_ascii = 40, .string_compact = 56};
+    struct python_layout l = {.walk = {.string_ascii = 40, .string_compact = 56}};
 
     if (size < 24 || memcmp(bytes, "xdebugpy", 8) != 0)
         return -ENODATA;

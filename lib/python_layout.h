@@ -15,13 +15,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "event.h"
 #include "image_read.h"
 #include "python_abi.h"
 
 #define PYTHON_MINOR_MIN 9
 #define PYTHON_MINOR_MAX 14
 #define PYTHON_DEBUG_OFFSETS_BYTES 400 /* of _Py_DebugOffsets up to the code object's (3.14) */
-#define PYTHON_NAME_MAX 192            /* bytes of UTF-8 kept of a name or file, NUL included */
+#define PYTHON_NAME_MAX NM_PY_NAME_MAX /* of UTF-8 */
 #define PYTHON_THREADS_MAX 4096
 #define PYTHON_INTERPRETERS_MAX 64
 #define PYTHON_FRAMES_MAX 4096
@@ -31,8 +32,7 @@ struct python_layout {
     unsigned minor;
     uint32_t runtime_interpreters; /* interpreters.head in _PyRuntime */
     uint16_t thread_interpreter;
-    uint16_t code_line, code_file, code_name, code_qualified; /* code_qualified 0: none */
-    uint16_t string_ascii, string_compact;
+    uint16_t code_line, code_qualified; /* code_qualified 0: none */
     struct nm_py_layout walk;
 };
 
@@ -106,6 +106,11 @@ struct python_code {
 /* Reads what a code object is called; file keeps its end where it is too long. Errors: -EBADMSG not
  * a code object; errors of the reader. */
 int python_code_read(const struct python_runtime *rt, uint64_t code, struct python_code *ret);
+
+/* The same from what the kernel programs kept of it (NM_EVENT_CODE): of the process's memory only
+ * rt->layout and rt->code_type are used. Errors: -EFAULT, also: not all of it was kept. */
+int python_code_decode(const struct python_runtime *rt, uint64_t code,
+                       const struct nm_code_memory *memory, struct python_code *ret);
 
 /* A str as UTF-8, cut to size - 1 bytes at a character; from_end keeps the end. Control characters
  * become

@@ -2,20 +2,13 @@
 /*
  * python_read.c - strings and code objects of another process; see python_layout.h.
  *
- * A compact str has its length at 16, a state word at 32 (kind in bits 2-4, compact bit 5, ASCII
- * bit 6) and its characters behind its head. Source: CPython unicodeobject.h, 3.9 to 3.14.
+ * Of a str only the compact form is read: its characters are behind its head.
  */
 #include "python_layout.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define STRING_LENGTH 16
-#define STRING_STATE 32
-#define STRING_CHARACTERS_MAX (1u << 20) /* longer is no name */
-#define STATE_KIND(s) (((s) >> 2) & 7)
-#define STATE_COMPACT(s) (((s) >> 5) & 1)
-#define STATE_ASCII(s) (((s) >> 6) & 1)
 #define OBJECT_TYPE 8
 
 static int memory_read(const struct python_runtime *rt, uint64_t address, void *ret, size_t bytes)
@@ -58,7 +51,7 @@ static size_t utf8_put(uint32_t c, char *ret, size_t at, size_t size)
 int python_string_read(const struct python_runtime *rt, uint64_t address, bool from_end, char *ret,
                        size_t size)
 {
-    uint8_t head[40], raw[4 * PYTHON_NAME_MAX];
+    uint8_t head[NM_CODE_STR_BYTES], raw[4 * PYTHON_NAME_MAX];
     uint64_t length, count, skip = 0;
     uint32_t state;
     size_t width, at = 0;
@@ -68,11 +61,11 @@ int python_string_read(const struct python_runtime *rt, uint64_t address, bool f
     r = memory_read(rt, address, head, sizeof(head));
     if (r < 0)
         return r;
-    memcpy(&length, head + STRING_LENGTH, sizeof(length));
-    memcpy(&state, head + STRING_STATE, sizeof(state));
-    width = STATE_KIND(state);
-    if (!STATE_COMPACT(state) || (width != 1 && width != 2 && width != 4) ||
-        (STATE_ASCII(state) && width != 1) || length > STRING_CHARACTERS_MAX)
+    memcpy(&length, head + NM_PY_STR_LENGTH, sizeof(length));
+    memcpy(&state, head + NM_PY_STR_STATE, sizeof(state));
+    width = NM_PY_STR_WIDTH(state);
+    if (!NM_PY_STR_IS_COMPACT(state) || (width != 1 && width != 2 && width != 4) ||
+        (NM_PY_STR_IS_ASCII(state) && width != 1) || length > NM_PY_STR_MAX)
         return -EBADMSG;
     count = length;
     if (count > size - 1)
@@ -81,7 +74,8 @@ int python_string_read(const struct python_runtime *rt, uint64_t address, bool f
         count = PYTHON_NAME_MAX;
     if (from_end)
         skip = length - count;
-    address += STATE_ASCII(state) ? rt->layout.string_ascii : rt->layout.string_compact;
+    address +=
+        NM_PY_STR_IS_ASCII(state) ? rt->layout.walk.string_ascii : rt->layout.walk.string_compact;
     r = count ? memory_read(rt, address + skip * width, raw, count * width) : 0;
     if (r < 0)
         return r;
@@ -101,13 +95,14 @@ int python_string_read(const struct python_runtime *rt, uint64_t address, bool f
 int python_code_read(const struct python_runtime *rt, uint64_t code, struct python_code *ret)
 {
     const struct python_layout *l = &rt->layout;
-    uint8_t object[144]; /* the named fields lie within, in every version */
+    uint8_t object[NM_CODE_BYTES]; /* the named fields lie within, in every version */
     uint64_t type, file, name, qualified = 0;
     int r;
 
     memset(ret, 0, sizeof(*ret));
-    if (code % 8 || l->code_file > sizeof(object) - 8 || l->code_name > sizeof(object) - 8 ||
-        l->code_qualified > sizeof(object) - 8 || l->code_line > sizeof(object) - 8)
+    if (code % 8 || l->walk.code_file > sizeof(object) - 8 ||
+        l->walk.code_plain > sizeof(object) - 8 || l->code_qualified > sizeof(object) - 8 ||
+        l->code_line > sizeof(object) - 8)
         return -EBADMSG;
     r = memory_read(rt, code, object, sizeof(object));
     if (r < 0)
@@ -115,8 +110,8 @@ int python_code_read(const struct python_runtime *rt, uint64_t code, struct pyth
     memcpy(&type, object + OBJECT_TYPE, sizeof(type));
     if (rt->code_type && type != rt->code_type)
         return -EBADMSG;
-    memcpy(&file, object + l->code_file, sizeof(file));
-    memcpy(&name, object + l->code_name, sizeof(name));
+    memcpy(&file, object + l->walk.code_file, sizeof(file));
+    memcpy(&name, object + l->walk.code_plain, sizeof(name));
     memcpy(&ret->line, object + l->code_line, sizeof(ret->line));
     r = python_string_read(rt, name, false, ret->name, sizeof(ret->name));
     if (r < 0)
@@ -134,4 +129,47 @@ int python_code_read(const struct python_runtime *rt, uint64_t code, struct pyth
     ret->name_pointer = qualified;
     ret->has_qualified = true;
     return 0;
+}
+
+/* One piece of the process's memory that was kept. */
+static bool piece_read(uint64_t at, const uint8_t *bytes, size_t size, uint64_t address,
+                       void *buffer, size_t wanted)
+{
+    if (address < at || wanted > size || address - at > size - wanted)
+        return false;
+    memcpy(buffer, bytes + (address - at), wanted);
+    return true;
+}
+
+struct kept {
+    uint64_t code;
+    const struct nm_code_memory *memory;
+};
+
+static int kept_read(void *userdata, uint64_t address, void *buffer, size_t bytes)
+{
+    const struct kept *k = userdata;
+    const struct nm_code_string *strings[] = {&k->memory->plain, &k->memory->file,
+                                              &k->memory->qualified};
+
+    if (piece_read(k->code, k->memory->object, NM_CODE_BYTES, address, buffer, bytes))
+        return 0;
+    for (size_t i = 0; i < sizeof(strings) / sizeof(strings[0]); i++) {
+        const struct nm_code_string *s = strings[i];
+        size_t text = s->text_bytes < NM_CODE_TEXT_BYTES ? s->text_bytes : NM_CODE_TEXT_BYTES;
+        if (piece_read(s->address, s->head, NM_CODE_STR_BYTES, address, buffer, bytes) ||
+            piece_read(s->text_at, s->text, text, address, buffer, bytes))
+            return 0;
+    }
+    return -EFAULT;
+}
+
+int python_code_decode(const struct python_runtime *rt, uint64_t code,
+                       const struct nm_code_memory *memory, struct python_code *ret)
+{
+    struct kept kept = {code, memory};
+    struct python_runtime then = *rt;
+
+    then.reader = (struct memory_reader){kept_read, &kept};
+    return python_code_read(&then, code, ret);
 }

@@ -47,6 +47,7 @@ static const char *const kind_names[NM_EVENT_KIND_COUNT] = {
     [NM_EVENT_PROCESS_GROUP] = "process_group",
     [NM_EVENT_MEM_INFO] = "mem_info",
     [NM_EVENT_ACCESS] = "access",
+    [NM_EVENT_CODE] = "code",
 };
 
 const char *view_event_kind(unsigned kind)

@@ -61,6 +61,8 @@ enum nm_event_kind {
     NM_EVENT_MEM_INFO =
         35, /* the driver told free and total memory: address = free, handle = total, in bytes */
     NM_EVENT_ACCESS = 36, /* a block's life within a window of accesses, before its free; .access */
+    NM_EVENT_CODE = 37, /* what names a code object in whose frames a call failed; payload is .code,
+                           then struct nm_code_memory */
     NM_EVENT_KIND_COUNT
 };
 
@@ -145,6 +147,31 @@ enum nm_stack_flags {
     NM_STACK_CUT = 1 << 0, /* deeper than NM_STACK_FRAMES, or a frame could not be read */
 };
 
+/*
+ * Payload of NM_EVENT_CODE, which comes before the NM_EVENT_STACK with the code object; struct
+ * nm_code_memory follows the event. It is memory of the process as it was: a process that ends of
+ * the failure may be gone when somebody looks.
+ */
+struct nm_code {
+    __u64 code; /* address of the code object */
+    __u64 reserved[7];
+};
+#define NM_CODE_BYTES 144      /* of the code object */
+#define NM_CODE_STR_BYTES 40   /* of a str, up to its state */
+#define NM_CODE_TEXT_BYTES 384 /* of its characters: NM_PY_NAME_MAX of two bytes */
+struct nm_code_string {
+    __u64 address;    /* of the str; 0: there is none */
+    __u64 text_at;    /* address of text[0] */
+    __u32 text_bytes; /* 0: not readable, or too wide */
+    __u32 zero;
+    __u8 head[NM_CODE_STR_BYTES];
+    __u8 text[NM_CODE_TEXT_BYTES];
+};
+struct nm_code_memory {
+    __u8 object[NM_CODE_BYTES];
+    struct nm_code_string plain, file, qualified;
+};
+
 /* Payload of NM_EVENT_SCOPE_BEGIN, _END and NM_EVENT_NAME. */
 enum nm_scope_type {
     NM_SCOPE_COMM = 1,  /* a communicator is being made; ended by its NM_EVENT_COMM_INIT */
@@ -190,6 +217,7 @@ struct nm_event {
         struct nm_call call;
         struct nm_block block;
         struct nm_stack stack;
+        struct nm_code code;
         struct nm_scope scope;
         struct nm_access access;
     };
@@ -276,6 +304,8 @@ struct nm_cpu_counters {
 _Static_assert(sizeof(struct nm_call) == 64, "nm_call");
 _Static_assert(sizeof(struct nm_block) == 64, "nm_block");
 _Static_assert(sizeof(struct nm_stack) == 64, "nm_stack");
+_Static_assert(sizeof(struct nm_code) == 64, "nm_code");
+_Static_assert(sizeof(struct nm_code_memory) == 1488, "nm_code_memory");
 _Static_assert(sizeof(struct nm_scope) == 64, "nm_scope");
 _Static_assert(sizeof(struct nm_event) == 96, "nm_event");
 _Static_assert(offsetof(struct nm_event, call) == 32, "payload");

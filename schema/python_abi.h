@@ -20,13 +20,25 @@ struct nm_py_layout {
     __u16 thread_native_id; /* 0: none (before 3.11) */
     __u16 thread_frame;     /* current frame, or with NM_PY_CFRAME the C frame that has it */
     __u16 cframe_frame;
-    __u16 code_name; /* qualified name, or the name where there is none (before 3.11) */
+    __u16 code_name;  /* qualified name, or the name where there is none (before 3.11) */
+    __u16 code_plain; /* the name */
+    __u16 code_file;
+    __u16 string_ascii, string_compact; /* first character of a str that is ASCII, and of others */
     __u8 frame_previous;
     __u8 frame_code;
     __u8 frame_owner;     /* 0: none */
     __u8 flags;           /* enum nm_py_layout_flags */
     __u32 interpreter_gc; /* the collector's state; 0: none that is known */
 };
+/* A compact str: its length, and a word with the bytes of a character, whether it is compact, and
+ * whether it is ASCII. Source: CPython unicodeobject.h, 3.9 to 3.14. */
+#define NM_PY_STR_LENGTH 16
+#define NM_PY_STR_STATE 32
+#define NM_PY_STR_WIDTH(state) (((state) >> 2) & 7)
+#define NM_PY_STR_IS_COMPACT(state) (((state) >> 5) & 1)
+#define NM_PY_STR_IS_ASCII(state) (((state) >> 6) & 1)
+#define NM_PY_STR_MAX (1u << 20) /* characters; longer is no name */
+#define NM_PY_NAME_MAX 192       /* bytes kept of a name or file, NUL included */
 /* Within the collector's state. Source: CPython pycore_gc.h, struct _gc_runtime_state, 3.9 to 3.13:
  * the counts of the generations 1 and 2, and whether a collection runs. */
 #define NM_PY_GC_COUNT1 68
@@ -92,7 +104,7 @@ struct nm_py_block_key {
 };
 
 #ifndef __bpf__
-_Static_assert(sizeof(struct nm_py_layout) == 28, "nm_py_layout");
-_Static_assert(sizeof(struct nm_py_process) == 56, "nm_py_process");
+_Static_assert(sizeof(struct nm_py_layout) == 36, "nm_py_layout");
+_Static_assert(sizeof(struct nm_py_process) == 64, "nm_py_process");
 #endif
 #endif

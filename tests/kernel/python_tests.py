@@ -4,6 +4,7 @@
 The truth is the program's own: it adds up the size of each block under the owner that its frames should give it.
 """
 import glob
+import json
 import os
 import re
 import shutil
@@ -395,6 +396,114 @@ for _ in range(4): threading.Thread(target=work, daemon=True).start()
 
 
 test_exit.variants = [(v,) for v in ("3.10", "3.11", "3.13")]
+
+
+FATAL = """
+def made(name, file):
+    scope = {}
+    exec(compile('def %s(then):\\n  return then()' % name, file, 'exec'), scope)
+    return scope[name]
+def down(n, then):
+    return then() if n == 0 else down(n - 1, then)
+def fatal():
+    frames, f = [], sys._getframe()
+    while f:
+        c = f.f_code
+        frames.append('%s (%s:%d)' % (getattr(c, 'co_qualname', c.co_name), os.path.basename(c.co_filename), c.co_firstlineno))
+        f = f.f_back
+    with open(PATH, 'w') as out:
+        json.dump(frames, out)
+    create(handle, 1 << 40, prop, 0)
+    kill(pid, 9)
+odd = [made('Gr\u00f6\u00dfe', 'size.py'), made('\u6a21\u578b', '/srv/\u6743\u91cd/\u52a0\u8f7d.py'),
+       made('\U00010400', 'wide.py'), made('n' * 3000, 'y.py'), made('long_path', '/d' * 2000 + '/end.py')]
+def chain(depth):
+    return frames_call(PHASES['wake'], lambda: down(depth, lambda: functools.reduce(lambda then, f: functools.partial(f, then), odd, fatal)()))
+create, handle, prop = find('aclrtMallocPhysical'), ctypes.byref(ctypes.c_uint64()), ctypes.byref(AclProp(0, 0, 1, 0, 1, 0))
+kill, pid = ctypes.CDLL(None).kill, os.getpid()
+create.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_uint64]
+"""
+
+
+def check_fatal(scratch, daemon, agent, depth):
+    """Ends the process in a failed call while the daemon sleeps: the report has the frames that the process saw,
+    and their phase."""
+    path = scratch.path("frames")
+    agent(f"import json; PATH = {path!r}")
+    os.kill(daemon.pid, signal.SIGSTOP)
+    try:
+        agent.send(f"chain({depth})")
+        equal(agent.process.wait(20), -signal.SIGKILL, "end of the process")
+    finally:
+        os.kill(daemon.pid, signal.SIGCONT)
+    rows = wait_for(lambda: daemon.json("oom", "list", "--pid", str(agent.pid))["reports"], 10, "a report")
+    report = daemon.json("oom", "show", str(rows[0]["id"]))
+    with open(path) as f:
+        truth = json.load(f)
+    check(len(truth) > depth, "frames that the process saw", truth)
+    # a name is cut to 191 bytes, and a frame to 79
+    truth = [re.sub("n{192,}", "n" * 191, frame).encode()[:79].decode() for frame in truth]
+    equal(report["frames"], truth[:32], "frames of the failed call")
+    equal((report["phase"], report["phase_inferred"]), ("wake_up", False), "phase of the failed call")
+    status = daemon.status()
+    equal((status["events"]["lost"], status["events"]["decode_errors"]), (0, 0), "lost and malformed events")
+
+
+def test_fatal(scratch, version, links, depth):
+    """A process ends of a failed call, in frames that nobody has seen, before the daemon can look."""
+    agent = start(scratch, version, torch=False)
+    daemon = scratch.daemon(links=links)
+    daemon.wait_target(agent.pid)
+    agent(FATAL)
+    check_fatal(scratch, daemon, agent, depth)
+
+
+test_fatal.variants = [(v, "auto", 3) for v in VERSIONS] + [("3.11", "auto", 80), ("3.10", "perf", 3),
+                                                            ("3.11", "perf-legacy", 3)]
+
+
+def test_corrupt_names(scratch, version):
+    """Calls fail in a frame whose code object has names that are none: lengths without end, widths and forms that
+    do not exist, pointers into nothing and into the kernel. It has no name then, or the one it has had before."""
+    agent = start(scratch, version, torch=False)
+    daemon = scratch.daemon()
+    daemon.wait_target(agent.pid)
+    agent(FATAL)
+    agent("""
+def word(address):
+    return ctypes.cast(address, ctypes.POINTER(ctypes.c_uint64))
+def text(length, state):
+    b = (ctypes.c_uint64 * 4096)(); b[2], b[4] = length, state
+    texts.append(b)
+    return ctypes.addressof(b)
+texts, COMPACT, ASCII = [], 1 << 5, 1 << 6
+def wrong(offset, value):
+    # nothing of Python but this frame runs while the word is wrong
+    at, size = word(id(sys._getframe().f_code) + offset), ctypes.c_size_t(offset << 40)
+    old = at[0]
+    at[0] = value; r = create(handle, size, prop, 0); at[0] = old
+    assert r != 0
+def with_wrong(offset, value):
+    kept.append(type(wrong)(wrong.__code__.replace(co_firstlineno=len(kept)), globals()))  # not named yet
+    frames_call(PHASES['wake'], lambda: kept[-1](offset, value))
+    time.sleep(0.015)  # a thread sends no more than 8 in 0.1 s
+values = [0, 8, 0xdead0000, 1 << 63, 0xffff800000000000, (1 << 48) - 8]
+values += [text(length, state) for length in (0, 191, 1 << 20, (1 << 64) - 1)
+           for state in [w << 2 | f for w in (0, 1, 2, 4, 7) for f in (0, COMPACT, COMPACT | ASCII)]]
+""")
+    for offset in (112, 120, 128):  # file, name, qualified
+        agent(f"[with_wrong({offset}, value) for value in values]")
+    reports = [daemon.json("oom", "show", str(row["id"]))["frames"] for row in
+               daemon.json("oom", "list", "--pid", str(agent.pid))["reports"]]
+    equal(len(reports), 3, "reports")
+    for frames in reports:
+        check(re.match(r"\?|wrong \(.*:\d+\)| \(", frames[0]), "the frame's name", frames)
+        equal(frames[1].split(" (")[0], "with_wrong.<locals>.<lambda>", "the frame that called it")
+    time.sleep(0.2)
+    check_fatal(scratch, daemon, agent, 3)
+
+
+test_corrupt_names.variants = [(v,) for v in NEWER]
 
 
 def test_pid_namespace(scratch, version):

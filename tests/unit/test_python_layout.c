@@ -314,6 +314,70 @@ static void strings_of_every_kind(void **state)
     assert_string_equal(text, "");
 }
 
+/* What the kernel programs keep of a code object of 3.11: file at 112, name at 120, qualified 128.
+ */
+static void keep_string(uint64_t address, size_t text_bytes, struct nm_code_string *s)
+{
+    s->address = address;
+    s->text_at = address + 48;
+    s->text_bytes = (uint32_t)text_bytes;
+    memcpy(s->head, memory.bytes + (address - BASE), sizeof(s->head));
+    memcpy(s->text, memory.bytes + (address - BASE) + 48, text_bytes);
+}
+
+static struct nm_code_memory keep(void)
+{
+    struct nm_code_memory m = {};
+
+    memcpy(m.object, memory.bytes + (CODE(1) - BASE), sizeof(m.object));
+    keep_string(STRING(9), strlen("/x/model_runner_v1.py"), &m.file);
+    keep_string(STRING(1), strlen("NPUModelRunner.load_model"), &m.plain);
+    m.qualified = m.plain;
+    return m;
+}
+
+static void code_that_was_kept_reads_as_it_did(void **state)
+{
+    struct python_runtime rt = build();
+    struct nm_code_memory m = keep();
+    struct python_code then, now;
+
+    assert_int_equal(python_code_read(&rt, CODE(1), &now), 0);
+    memory.reads = 0;
+    assert_int_equal(python_code_decode(&rt, CODE(1), &m, &then), 0);
+    assert_memory_equal(&then, &now, sizeof(now));
+    assert_int_equal(memory.reads, 0);
+}
+
+static void code_that_was_kept_in_part_is_refused(void **state)
+{
+    struct python_runtime rt = build();
+    struct nm_code_memory m = keep();
+    struct python_code code;
+
+    m.file.text_bytes--; /* a character short */
+    assert_int_equal(python_code_decode(&rt, CODE(1), &m, &code), -EFAULT);
+    m.file.text_bytes = 0;
+    assert_int_equal(python_code_decode(&rt, CODE(1), &m, &code), -EFAULT);
+    m = keep();
+    m.object[8] ^= 1;
+    assert_int_equal(python_code_decode(&rt, CODE(1), &m, &code), -EBADMSG);
+    /* lengths and addresses that lead out of the record */
+    m = keep();
+    m.file.text_bytes = UINT32_MAX;
+    m.file.text_at = UINT64_MAX - 100;
+    m.plain.address = UINT64_MAX;
+    assert_int_equal(python_code_decode(&rt, CODE(1), &m, &code), -EFAULT);
+    m = keep();
+    put(STRING(9) + 16, 500);
+    keep_string(STRING(9), sizeof(m.file.text), &m.file);
+    m.file.text_at += 500 - (PYTHON_NAME_MAX - 1);
+    m.file.text_bytes = UINT32_MAX;
+    assert_int_equal(python_code_decode(&rt, CODE(1), &m, &code), 0);
+    memset(&m, 0xff, sizeof(m));
+    assert_int_equal(python_code_decode(&rt, CODE(1), &m, &code), -EBADMSG);
+}
+
 #define COLLECTOR (INTERPRETER + 648) /* of 3.11 */
 
 /* As 3.11 keeps it: enabled 12, generations 24, generation0 96, stats 128, collecting 200. */
@@ -390,6 +454,8 @@ int main(void)
         cmocka_unit_test(moved_fields_are_found_where_the_table_may_be_off),
         cmocka_unit_test(rings_and_wild_pointers_end),
         cmocka_unit_test(strings_of_every_kind),
+        cmocka_unit_test(code_that_was_kept_reads_as_it_did),
+        cmocka_unit_test(code_that_was_kept_in_part_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
