@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * manager.c - start, stop and the wiring between modules; see manager.h.
+ * manager.c - start, stop and the wiring between modules; see manager.h. What it does meanwhile:
+ * manager_process.c, manager_turn.c.
  *
  * Order at start: programs, ledger, ring, store; then the records of new processes, and only then
  * the scan of /proc, so that no process falls between; the socket last. At the end the reverse.
  */
-#include "manager.h"
+#include "manager_internal.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -16,18 +17,8 @@
 #include <unistd.h>
 
 #include "clock.h"
-#include "driver_usage.h"
-#include "ledger_seen.h"
 #include "log.h"
-#include "methods.h"
 #include "procfs.h"
-#include "scan_feed.h"
-
-#define MAINTAIN_NS 1000000000ull
-/* A scan is repeated after so much time, and so much more with every time. */
-#define SCAN_AGAIN_NS 5000000000ull
-#define SCAN_PAUSE_MAX_NS 60000000000ull
-#define SCAN_TRIES_MAX 4u
 
 uint64_t manager_boot_ns(void)
 {
@@ -38,368 +29,6 @@ uint64_t manager_wall_ns(void)
 {
     return clock_ns(CLOCK_REALTIME);
 }
-
-/* --- from the ledger --- */
-
-static const char *on_caller(void *userdata, uint32_t tgid, uint64_t address)
-{
-    struct manager *m = userdata;
-    struct target *t = m->targets ? targets_find(m->targets, tgid) : NULL;
-
-    return t ? target_caller(t, address) : "";
-}
-
-static void on_notice(void *userdata, const struct ledger_notice *notice)
-{
-    struct manager *m = userdata;
-    struct manager_notice *n;
-
-    if (notice->kind == NOTICE_OOM && notice->event)
-        oom_log_failure(m->oom, notice->event);
-    if (m->notice_count == MANAGER_NOTICES_MAX) {
-        m->notices_dropped++;
-        return;
-    }
-    n = &m->notices[m->notice_count++];
-    n->notice = *notice;
-    n->has_event = notice->event;
-    if (notice->event)
-        n->event = *notice->event;
-    n->notice.event = NULL;
-}
-
-static void notices_write(struct manager *m)
-{
-    static const enum store_event_kind kinds[] = {
-        [NOTICE_PROCESS] = STORE_EVENT_PROCESS, [NOTICE_EXIT] = STORE_EVENT_EXIT,
-        [NOTICE_OOM] = STORE_EVENT_FAILED_CALL, [NOTICE_COMM] = STORE_EVENT_COMMUNICATOR,
-        [NOTICE_LOSS] = STORE_EVENT_LOSS,
-    };
-
-    for (size_t i = 0; i < m->notice_count; i++) {
-        const struct manager_notice *n = &m->notices[i];
-        struct store_event e = {
-            .kind = kinds[n->notice.kind],
-            .time_ns = n->notice.time_ns,
-            .tgid = n->notice.tgid,
-            .event = n->has_event ? &n->event : NULL,
-        };
-        if (n->notice.kind == NOTICE_OOM)
-            log_notice("process %u: a device allocation of %llu bytes failed with %d", e.tgid,
-                       (unsigned long long)n->event.call.requested, n->event.result);
-        store_event(m->store, &e);
-    }
-    m->notice_count = 0;
-}
-
-static int on_post(sd_event_source *source, void *userdata)
-{
-    struct manager *m = userdata;
-
-    notices_write(m);
-    oom_log_turn(m->oom);
-    streams_flush(m);
-    return 0;
-}
-
-/* --- processes --- */
-
-/* Reads what the driver says a process holds, to be fed when the ring is drained. A driver that
- * keeps such figures and has none of this process says that it holds nothing from before its probes
- * were live. */
-static void read_usage(struct manager *m, struct target *t)
-{
-    int r = usage_list_read(m->usage, m->config.daemon_svm_dir, t->tgid, manager_boot_ns());
-
-    if (r == 0 && t->late && usage_is_told(m->config.daemon_svm_dir))
-        t->late = false;
-}
-
-static void settle_late(struct manager *m, struct target *t)
-{
-    read_usage(m, t);
-    ring_drain(m->ring);
-    usage_list_feed(m->usage, m->ledger);
-}
-
-/* Tells the ledger and the store who everybody is, after any of them changed. */
-static void settle_facts(struct manager *m)
-{
-    uint64_t now = manager_boot_ns();
-
-    targets_settle(m->targets);
-    for (struct target *t = targets_first(m->targets); t; t = t->next) {
-        if (!t->facts_changed)
-            continue;
-        t->facts_changed = false;
-        servers_note(m->servers, &t->facts);
-        ledger_process_update(m->ledger, &t->facts, now);
-        store_process(m->store, &t->facts);
-    }
-}
-
-/* --- scans: what processes held before they were observed --- */
-
-static void scan_ask(struct manager *m, const struct target *t)
-{
-    if (m->scans && t->late && !t->has_workers &&
-        scans_request(m->scans, t->tgid, t->facts.start_ticks, false) < 0)
-        log_warning("process %u: too many scans wait, what it holds has no names", t->tgid);
-}
-
-static void on_scan_began(void *userdata, uint32_t tgid)
-{
-    struct manager *m = userdata;
-
-    ring_sync(m->ring);
-    ledger_seen_begin(m->ledger, tgid, manager_boot_ns());
-    accesses_scan_began(m->accesses, tgid);
-}
-
-static void on_scan_ended(void *userdata, uint32_t tgid, const struct scan_result *result,
-                          const struct error *error)
-{
-    struct manager *m = userdata;
-    const struct target *t = targets_find(m->targets, tgid);
-    bool all = m->config.probes_block_detail == CONFIG_BLOCK_DETAIL_ALL;
-    struct scan_feed feed = {
-        .tgid = tgid,
-        .start_ticks = t ? t->facts.start_ticks : 0,
-        .threshold_bytes = all ? 0 : m->config.probes_block_threshold,
-        .python = m->python,
-    };
-
-    if (result) {
-        ring_sync(m->ring);
-        int64_t count = scan_feed(m->ledger, &feed, result, manager_boot_ns());
-        log_info("process %u: read %lld blocks and %u tensors in %llu ms%s%s", tgid,
-                 (long long)count, result->s.tensor_count,
-                 (unsigned long long)(result->s.duration_ns / 1000000),
-                 result->s.blocks_reason[0] || result->s.names_reason[0] ? ": " : "",
-                 result->s.blocks_reason[0] ? result->s.blocks_reason : result->s.names_reason);
-    } else {
-        log_notice("%s", error->what);
-    }
-    scan_waiters_answer(m, tgid, result, error);
-    accesses_scanned(m->accesses, tgid, result);
-}
-
-static const struct scans_handler scans_handler = {.began = on_scan_began, .ended = on_scan_ended};
-
-/* Read blocks that went without an event of their own make the sums disagree; a scan that was cut,
- * as on a busy host, may get further next time. */
-static void scans_refresh(struct manager *m)
-{
-    uint64_t now = manager_boot_ns(), then;
-
-    for (struct target *t = targets_first(m->targets); m->scans && t; t = t->next) {
-        const struct scan_result *r = scans_result(m->scans, t->tgid, &then);
-        unsigned count = scans_count(m->scans, t->tgid);
-        uint64_t pause = SCAN_AGAIN_NS * count;
-        if (!r || now - then < (pause < SCAN_PAUSE_MAX_NS ? pause : SCAN_PAUSE_MAX_NS))
-            continue;
-        bool is_incomplete = (r->s.is_cut || !r->s.has_blocks) && count < SCAN_TRIES_MAX;
-        uint64_t stale = r->s.has_blocks ? scan_stale_bytes(m->ledger, t->tgid) : 0;
-        t->stale_looks = stale ? t->stale_looks + 1 : 0;
-        if (is_incomplete || stale >= SCAN_STALE_BYTES || t->stale_looks >= SCAN_STALE_LOOKS)
-            scans_request(m->scans, t->tgid, t->facts.start_ticks, false);
-    }
-}
-
-static void on_added(void *userdata, struct target *t)
-{
-    struct manager *m = userdata;
-
-    servers_note(m->servers, &t->facts);
-    ledger_process_update(m->ledger, &t->facts, t->first_seen_ns);
-    settle_late(m, t);
-    store_process(m->store, &t->facts);
-    settle_facts(m);
-    scan_ask(m, t);
-    log_info("process %u (%s)%s%s: observed%s", t->tgid, t->facts.comm,
-             t->facts.title[0] ? " " : "", t->facts.title, t->late ? ", attached late" : "");
-}
-
-static void on_exited(void *userdata, struct target *t)
-{
-    struct manager *m = userdata;
-    uint64_t now = manager_boot_ns();
-
-    /* what it did until the end is in the ring already */
-    ring_sync(m->ring);
-    oom_log_exit(m->oom, t->tgid);
-    recorder_exit(m->recorder, t->tgid);
-    method_label_forget(m, t->tgid);
-    accesses_exit(m->accesses, t->tgid);
-    store_process_final(m->store, m->ledger, t->tgid, now, true);
-    ledger_process_exit(m->ledger, t->tgid, t->facts.start_ticks, now);
-    ring_forget(m->ring, t->tgid);
-    if (m->scans)
-        scans_forget(m->scans, t->tgid);
-    python_forget(m->python, t->tgid);
-    if (t->excluded)
-        probe_set_exclude(m->probes, t->tgid, false);
-    log_info("process %u (%s): exited", t->tgid, t->facts.comm);
-}
-
-static void on_maps(void *userdata, uint32_t tgid, const char *maps, size_t bytes)
-{
-    struct manager *m = userdata;
-
-    python_look(m->python, tgid, maps, bytes);
-}
-
-static const struct targets_handler targets_handler = {
-    .exited = on_exited, .added = on_added, .mapped = on_maps};
-
-static void on_mapped(void *userdata, uint32_t tgid)
-{
-    struct manager *m = userdata;
-    struct error error;
-    int r = targets_scan(m->targets, tgid, SCAN_RECORD, &error);
-
-    if (r < 0 && r != -ESRCH)
-        log_warning("%s", error.what);
-    if (r > 0)
-        settle_late(m, targets_find(m->targets, tgid));
-}
-
-static void on_forked(void *userdata, uint32_t tgid, uint32_t parent)
-{
-    struct manager *m = userdata;
-
-    if (targets_find(m->targets, parent))
-        on_mapped(m, tgid);
-}
-
-static void on_renamed(void *userdata, uint32_t tgid)
-{
-    struct manager *m = userdata;
-    struct target *t = targets_find(m->targets, tgid);
-
-    if (t && target_refresh(t) > 0)
-        settle_facts(m);
-}
-
-/* What it did before exec is in the ring already; the driver takes back what it held. */
-static void on_executed(void *userdata, uint32_t tgid, uint64_t time_ns)
-{
-    struct manager *m = userdata;
-    struct target *t = targets_find(m->targets, tgid);
-
-    if (!t || t->first_seen_ns > time_ns)
-        return; /* found by a scan, after its fork or of /proc: it is the new program's already */
-    ring_sync(m->ring);
-    recorder_exit(m->recorder, tgid);
-    method_label_forget(m, tgid);
-    accesses_exit(m->accesses, tgid);
-    ledger_process_exec(m->ledger, tgid, time_ns);
-    ring_forget(m->ring, tgid);
-    python_forget(m->python, tgid);
-    target_forget_mappings(m->targets, t);
-    on_mapped(m, tgid);
-    log_info("process %u (%s): runs another program now", tgid, t->facts.comm);
-}
-
-static void on_records_lost(void *userdata)
-{
-    struct manager *m = userdata;
-
-    log_notice("records of new processes were lost, looking at all processes again");
-    targets_scan_all(m->targets);
-}
-
-static const struct discovery_handler discovery_handler = {
-    .mapped = on_mapped,
-    .forked = on_forked,
-    .renamed = on_renamed,
-    .executed = on_executed,
-    .lost = on_records_lost,
-};
-
-/* --- keeping up --- */
-
-static void refresh_targets(struct manager *m)
-{
-    if (targets_refresh(m->targets))
-        settle_facts(m);
-    for (struct target *t = targets_first(m->targets); t; t = t->next)
-        read_usage(m, t);
-}
-
-/* The driver's figures are read before the ring is drained, and fed after it. */
-void manager_sync(struct manager *m)
-{
-    discovery_drain(m->discovery);
-    refresh_targets(m);
-    ring_sync(m->ring);
-    usage_list_feed(m->usage, m->ledger);
-}
-
-void manager_sync_cards(struct manager *m)
-{
-    card_usage_update(m->cards, m->ledger, manager_boot_ns());
-    manager_sync(m);
-}
-
-static int rearm(sd_event_source *source, uint64_t ns)
-{
-    sd_event_source_set_time_relative(source, ns / 1000);
-    return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
-}
-
-static int on_checkpoint(sd_event_source *source, uint64_t usec, void *userdata)
-{
-    struct manager *m = userdata;
-
-    ring_sync(m->ring);
-    store_checkpoint(m->store, m->ledger);
-    return rearm(source, m->config.store_checkpoint_interval);
-}
-
-static int on_sample(sd_event_source *source, uint64_t usec, void *userdata)
-{
-    struct manager *m = userdata;
-
-    manager_sync(m);
-    store_sample(m->store, m->ledger, manager_boot_ns());
-    return rearm(source, m->config.store_sample_interval);
-}
-
-static int on_maintain(sd_event_source *source, uint64_t usec, void *userdata)
-{
-    struct manager *m = userdata;
-
-    python_maintain(m->python);
-    store_maintain(m->store);
-    recorder_maintain(m->recorder);
-    scans_refresh(m);
-    return rearm(source, MAINTAIN_NS);
-}
-
-static int on_sighup(sd_event_source *source, const struct signalfd_siginfo *si, void *userdata)
-{
-    struct manager *m = userdata;
-    struct config config;
-    struct error error;
-
-    config_init(&config);
-    if (config_read_dir(&config, m->paths.config_dir, &error) < 0) {
-        log_error_detail(LOG_ERR, EINVAL, &error);
-        return 0;
-    }
-    m->config.probes_block_detail = config.probes_block_detail;
-    m->config.probes_block_threshold = config.probes_block_threshold;
-    m->config.daemon_log_level = config.daemon_log_level;
-    log_set_level(config_log_level(&config));
-    probe_set_block_detail(
-        m->probes, config.probes_block_detail != CONFIG_BLOCK_DETAIL_OFF,
-        config.probes_block_detail == CONFIG_BLOCK_DETAIL_ALL ? 0 : config.probes_block_threshold);
-    log_info("log level and block detail read again; the rest takes a restart");
-    return 0;
-}
-
-/* --- start and stop --- */
 
 static int open_kernel_side(struct manager *m, struct error *reterr)
 {
@@ -414,8 +43,8 @@ static int open_kernel_side(struct manager *m, struct error *reterr)
         .mode = m->link_mode,
     };
     struct ledger_config ledger = {
-        .caller_fn = on_caller,
-        .notice_fn = on_notice,
+        .caller_fn = manager_on_caller,
+        .notice_fn = manager_on_notice,
         .userdata = m,
         .max_processes = m->config.probes_max_processes,
     };
@@ -438,7 +67,7 @@ static int open_kernel_side(struct manager *m, struct error *reterr)
     if (r == 0)
         r = attach_new(m->probes, &m->attach);
     if (r == 0)
-        r = targets_new(m->event, m->attach, &targets_handler, m, &m->targets);
+        r = targets_new(m->event, m->attach, &manager_targets_handler, m, &m->targets);
     if (r == 0)
         r = ring_new(m->event, m->probes, m->ledger, m->config.probes_poll_interval, &m->ring,
                      reterr);
@@ -522,34 +151,7 @@ static int open_scans(struct manager *m)
     char path[512];
 
     snprintf(path, sizeof(path), "%s/roots.d", m->paths.config_dir);
-    return scans_new(m->event, path, &scans_handler, m, &m->scans);
-}
-
-static int add_sources(struct manager *m)
-{
-    struct {
-        sd_event_source **source;
-        uint64_t ns;
-        sd_event_time_handler_t fn;
-    } timers[] = {
-        {&m->checkpoint_timer, m->config.store_checkpoint_interval, on_checkpoint},
-        {&m->sample_timer, m->config.store_sample_interval, on_sample},
-        {&m->maintain_timer, MAINTAIN_NS, on_maintain},
-    };
-    int r = 0;
-
-    for (size_t i = 0; i < ARRAY_SIZE(timers) && r >= 0; i++)
-        r = sd_event_add_time_relative(m->event, timers[i].source, CLOCK_MONOTONIC,
-                                       timers[i].ns / 1000, 0, timers[i].fn, m);
-    if (r >= 0)
-        r = sd_event_add_post(m->event, &m->sources[m->source_count++], on_post, m);
-    if (r >= 0)
-        r = sd_event_add_signal(m->event, &m->sources[m->source_count++], SIGTERM, NULL, NULL);
-    if (r >= 0)
-        r = sd_event_add_signal(m->event, &m->sources[m->source_count++], SIGINT, NULL, NULL);
-    if (r >= 0)
-        r = sd_event_add_signal(m->event, &m->sources[m->source_count++], SIGHUP, on_sighup, m);
-    return r < 0 ? r : 0;
+    return scans_new(m->event, path, &manager_scans_handler, m, &m->scans);
 }
 
 static int manager_open(struct manager *m, struct error *reterr)
@@ -573,7 +175,7 @@ static int manager_open(struct manager *m, struct error *reterr)
     signal(SIGPIPE, SIG_IGN);
     r = sd_event_default(&m->event);
     if (r >= 0)
-        r = add_sources(m);
+        r = manager_sources_add(m);
     if (r < 0)
         return error_set(reterr, r, "cannot set up the event loop: %s", strerror(-r));
     /* the socket is bound first: a second daemon must not touch the store or load programs */
@@ -597,7 +199,7 @@ static int manager_open(struct manager *m, struct error *reterr)
     if (r == 0)
         ring_set_accesses(m->ring, m->accesses);
     if (r == 0 && m->config.daemon_discovery)
-        r = discovery_new(m->event, &discovery_handler, m, &m->discovery, reterr);
+        r = discovery_new(m->event, &manager_discovery_handler, m, &m->discovery, reterr);
     if (r < 0)
         return r;
     if (m->config.daemon_discovery) {
@@ -654,7 +256,7 @@ struct manager *manager_free(struct manager *m)
     m->discovery = discovery_free(m->discovery);
     if (m->ring && m->ledger) {
         ring_sync(m->ring);
-        notices_write(m);
+        manager_notices_write(m);
         m->oom = oom_log_free(m->oom);
         ring_set_recorder(m->ring, NULL);
         m->recorder = recorder_free(m->recorder);
