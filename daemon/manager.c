@@ -260,6 +260,7 @@ struct manager *manager_free(struct manager *m)
         m->oom = oom_log_free(m->oom);
         ring_set_recorder(m->ring, NULL);
         m->recorder = recorder_free(m->recorder);
+        store_sample(m->store, m->ledger, manager_boot_ns());
         store_checkpoint_all(m->store, m->ledger);
     }
     m->oom = oom_log_free(m->oom);

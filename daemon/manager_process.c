@@ -112,6 +112,7 @@ static void on_added(void *userdata, struct target *t)
     ledger_process_update(m->ledger, &t->facts, t->first_seen_ns);
     settle_late(m, t);
     store_process(m->store, &t->facts);
+    store_phases_restore(m->store, m->ledger, &t->facts);
     settle_facts(m);
     scan_ask(m, t);
     log_info("process %u (%s)%s%s: observed%s", t->tgid, t->facts.comm,

@@ -103,8 +103,13 @@ int store_checkpoint(struct store *store, const struct ledger *ledger);
  * block. */
 int store_checkpoint_all(struct store *store, const struct ledger *ledger);
 
-/* Writes a sample of every live process that changed since its last one. Returns 0 or -errno. */
+/* Writes a sample of every live process that changed since its last one, and its phases. Returns 0 or -errno. */
 int store_sample(struct store *store, const struct ledger *ledger, uint64_t now_ns);
+
+/* Puts what was kept of the phases of a living process (as an earlier daemon saw it) into the
+ * ledger, which knows the process. Returns the number of phases, or -errno. */
+int store_phases_restore(struct store *store, struct ledger *ledger,
+                         const struct process_facts *facts);
 
 /* Writes an event; committed when it returns 0 with room in this second's
  * LIMIT_STORE_EVENTS_PER_SECOND, else with the next store_maintain() or full batch.

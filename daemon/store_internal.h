@@ -62,6 +62,10 @@
     X(SAMPLE_DEVICE_INSERT, "INSERT INTO sample_device VALUES (?1,?2,?3,?4,?5,?6,?7,?8)")          \
     X(SAMPLE_POOL_INSERT, "INSERT INTO sample_pool VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9)")           \
     X(SAMPLE_HOST_INSERT, "INSERT INTO sample_host VALUES (?1,?2,?3,?4,?5)")                       \
+    X(PHASES_DELETE, "DELETE FROM phase WHERE process_id=?1")                                      \
+    X(PHASE_INSERT,                                                                                \
+      "INSERT OR REPLACE INTO phase VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,"   \
+      "?16,?17,?18,?19,?20,?21,?22,?23,?24)")                                                      \
     X(EVENT_INSERT,                                                                                \
       "INSERT INTO event (wall_ns,boot_ns,kind,process_id,tgid,tid,api,result,address,"            \
       "requested_bytes,handle,flags,detail) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13)")  \
@@ -103,6 +107,7 @@ struct store_process {
     uint64_t sample_ns;         /* boot time of the last sample */
     uint64_t host_bytes;        /* resident at the last sample of host memory */
     uint64_t host_ns;           /* boot time of it; 0 none */
+    uint64_t phase_hash;        /* of the phases as they were written; 0 never */
     uint64_t checkpoint_round;  /* of its last turn */
     uint64_t checkpoint_due_ns; /* not before: a long write is not repeated at once */
 };
@@ -212,6 +217,11 @@ static inline void store_finalizep(sqlite3_stmt **stmt)
 {
     sqlite3_finalize(*stmt);
 }
+
+/* Inside a transaction, store_phases.c: writes the phases of a process if they changed; adds the
+ * rows to *rows. Returns 0 or -errno. */
+int store_phases_write(struct store *s, const struct ledger *ledger, struct store_process *p,
+                       uint64_t *rows);
 
 /* store_history.c: who a row of process is; the statement's first columns are these. */
 #define STORE_PROCESS_COLUMNS                                                                      \

@@ -151,6 +151,8 @@ static int on_process(void *userdata, const struct ledger_process *lp)
     if (!lp->alive || !p)
         return 0;
     r = sample_host(c, p);
+    if (r == 0)
+        r = store_phases_write(c->store, c->ledger, p, &c->rows);
     if (r < 0)
         return r;
     c->hash = 14695981039346656037ull;
@@ -193,7 +195,7 @@ int store_sample(struct store *s, const struct ledger *ledger, uint64_t now_ns)
     }
     /* Not written: the next one must not take it for known. */
     for (size_t i = 0; i < s->process_count; i++)
-        s->processes[i].sample_ns = s->processes[i].host_ns = 0;
+        s->processes[i].sample_ns = s->processes[i].host_ns = s->processes[i].phase_hash = 0;
     s->stats.dropped_samples++;
     return r;
 }

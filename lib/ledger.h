@@ -279,7 +279,13 @@ struct ledger_phase_use {
     int64_t peak_allocated_bytes, peak_reserved_bytes;
     uint64_t peak_physical_bytes;
     struct ledger_mem_info first, last; /* questions asked in it */
+    /* The most that its owner held at the levels of blocks and of physical memory, as it was kept
+     * before this ledger began; LEDGER_HELD_UNKNOWN nothing was. */
+    uint64_t held_bytes, held_physical_bytes;
+    bool is_kept;      /* this is of before this ledger began */
+    bool is_continued; /* and went on: what came in between was not seen */
 };
+#define LEDGER_HELD_UNKNOWN UINT64_MAX
 /* Owner of a phase, "" none. */
 void ledger_phase_name(const struct ledger *l, uint32_t phase, char ret[PHASE_OWNER_MAX]);
 /* Whether a class is the one with this word of the ledger's phase table ("kv_cache"). */

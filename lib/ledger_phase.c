@@ -9,6 +9,9 @@
 #include "ledger_internal.h"
 
 #include <errno.h>
+#include <string.h>
+
+#include "ledger_restore.h"
 
 /* The kind of memory that torch_npu asks about. Source: CANN acl_rt.h, aclrtMemAttr. */
 #define ACL_HBM_MEM 1
@@ -82,7 +85,10 @@ static struct ledger_phase_use *phase_use_get(struct ledger *l, struct process *
     ledger_memory(l, sizeof(*u));
     p->phases = u;
     p->phase_last = p->phase_count++;
-    u[p->phase_last] = (struct ledger_phase_use){.class_id = class_id, .device = device};
+    u[p->phase_last] = (struct ledger_phase_use){.class_id = class_id,
+                                                 .device = device,
+                                                 .held_bytes = LEDGER_HELD_UNKNOWN,
+                                                 .held_physical_bytes = LEDGER_HELD_UNKNOWN};
     return &u[p->phase_last];
 }
 
@@ -92,6 +98,7 @@ static void phase_seen(struct ledger_phase_use *u, uint64_t time_ns)
         u->first_ns = time_ns;
     if (time_ns > u->last_ns)
         u->last_ns = time_ns;
+    u->is_continued |= u->is_kept;
 }
 
 void phase_block(struct ledger *l, struct process *p, const struct nm_event *event)
@@ -158,5 +165,86 @@ int phase_mem_info(struct ledger *l, struct process *p, const struct nm_event *e
     if (!u->first.time_ns)
         u->first = info;
     u->last = info;
+    return 0;
+}
+
+/* --- what an earlier daemon kept --- */
+
+static bool mem_info_plausible(const struct ledger_mem_info *m)
+{
+    return m->total_bytes < SIZE_LIMIT && m->free_bytes <= m->total_bytes &&
+           m->physical_bytes < SIZE_LIMIT && m->reserved_bytes >= 0 && m->allocated_bytes >= 0 &&
+           m->reserved_bytes < TOTAL_LIMIT && m->allocated_bytes < TOTAL_LIMIT;
+}
+
+static bool held_plausible(uint64_t bytes)
+{
+    return bytes < (uint64_t)TOTAL_LIMIT || bytes == LEDGER_HELD_UNKNOWN;
+}
+
+static bool phase_use_plausible(const struct ledger_phase_use *u)
+{
+    return u->device < DEVICE_LIMIT && u->start_allocated_bytes > -TOTAL_LIMIT &&
+           u->start_allocated_bytes < TOTAL_LIMIT && u->peak_allocated_bytes >= 0 &&
+           u->peak_allocated_bytes < TOTAL_LIMIT && u->peak_reserved_bytes >= 0 &&
+           u->peak_reserved_bytes < TOTAL_LIMIT && u->peak_physical_bytes < (uint64_t)TOTAL_LIMIT &&
+           held_plausible(u->held_bytes) && held_plausible(u->held_physical_bytes) &&
+           mem_info_plausible(&u->first) && mem_info_plausible(&u->last);
+}
+
+static uint32_t class_of(const struct ledger *l, const char *name)
+{
+    char owner[PHASE_OWNER_MAX];
+
+    for (uint32_t class_id = 1; class_id <= PHASE_CLASSES_MAX; class_id++) {
+        ledger_phase_name(l, class_id, owner);
+        if (owner[0] && strcmp(owner, name) == 0)
+            return class_id;
+    }
+    return 0;
+}
+
+/* What is newer is of events that came before it was known who the process is. */
+static void phase_use_join(struct ledger_phase_use *into, const struct ledger_phase_use *newer)
+{
+    if (!into->block_count)
+        into->start_allocated_bytes = newer->start_allocated_bytes;
+    if (!into->first_ns)
+        into->first_ns = newer->first_ns;
+    if (newer->last_ns > into->last_ns)
+        into->last_ns = newer->last_ns;
+    into->block_count += newer->block_count;
+    if (newer->peak_allocated_bytes > into->peak_allocated_bytes)
+        into->peak_allocated_bytes = newer->peak_allocated_bytes;
+    if (newer->peak_reserved_bytes > into->peak_reserved_bytes)
+        into->peak_reserved_bytes = newer->peak_reserved_bytes;
+    if (newer->peak_physical_bytes > into->peak_physical_bytes)
+        into->peak_physical_bytes = newer->peak_physical_bytes;
+    if (!into->first.time_ns)
+        into->first = newer->first;
+    if (newer->last.time_ns)
+        into->last = newer->last;
+}
+
+int ledger_restore_phase(struct ledger *l, uint32_t tgid, const char *name,
+                         const struct ledger_phase_use *kept)
+{
+    struct process *p = process_find(l, tgid);
+    uint32_t class_id = name[0] ? class_of(l, name) : 0;
+    struct ledger_phase_use *u, newer;
+
+    if (!p || (name[0] && !class_id))
+        return -ENOENT;
+    if (!phase_use_plausible(kept))
+        return -EBADMSG;
+    u = phase_use_get(l, p, class_id, kept->device);
+    if (!u)
+        return -ENOMEM;
+    newer = *u;
+    *u = *kept;
+    u->class_id = class_id;
+    u->is_kept = true;
+    u->is_continued = newer.first_ns != 0;
+    phase_use_join(u, &newer);
     return 0;
 }

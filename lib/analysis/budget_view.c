@@ -16,8 +16,19 @@ struct gather {
     struct budget_input *in;
     int64_t weights, kv, graph, hccl; /* bytes; peaks of rows that are empty by now */
     int64_t weights_physical, kv_physical;
-    bool has_weights_phase;
+    int64_t weights_kept, kv_kept;          /* the same, as an earlier daemon knew them */
+    bool has_weights_phase;                 /* this ledger saw a part of it */
+    bool has_kept_profile, has_cut_profile; /* seen by an earlier daemon: all of it, a part */
 };
+
+/* What an earlier daemon saw the owner of a phase hold. */
+static int64_t kept_of(const struct ledger_phase_use *u)
+{
+    if (u->held_bytes != LEDGER_HELD_UNKNOWN)
+        return (int64_t)u->held_bytes;
+    return u->held_physical_bytes != LEDGER_HELD_UNKNOWN ? (int64_t)u->held_physical_bytes
+                                                         : BUDGET_UNKNOWN;
+}
 
 static struct budget_moment moment_of(const struct ledger_mem_info *m)
 {
@@ -42,9 +53,12 @@ static int on_phase(void *userdata, const struct ledger_phase_use *u)
     if (ledger_phase_is(g->l, u->class_id, "init")) {
         in->start = moment_of(&u->first);
     } else if (ledger_phase_is(g->l, u->class_id, "weights")) {
-        g->has_weights_phase = true;
+        g->has_weights_phase = !u->is_kept || u->is_continued;
+        g->weights_kept = kept_of(u);
         if (u->block_count)
             in->load_start_bytes = u->start_allocated_bytes;
+    } else if (ledger_phase_is(g->l, u->class_id, "kv_cache")) {
+        g->kv_kept = kept_of(u);
     } else if (ledger_phase_is(g->l, u->class_id, "profile")) {
         in->before = moment_of(&u->first);
         in->after = moment_of(&u->last);
@@ -52,6 +66,8 @@ static int on_phase(void *userdata, const struct ledger_phase_use *u)
             in->peak_allocated_bytes = u->peak_allocated_bytes;
             in->profile_start_bytes = u->start_allocated_bytes;
         }
+        g->has_kept_profile = u->is_kept && !u->is_continued;
+        g->has_cut_profile = u->is_continued;
     } else if (ledger_phase_is(g->l, u->class_id, "graph") && u->first.time_ns != u->last.time_ns) {
         in->capturing = moment_of(&u->first);
         in->captured = moment_of(&u->last);
@@ -94,6 +110,11 @@ static int on_owner(void *userdata, const struct ledger_owner_total *t)
         g->hccl = (g->hccl == BUDGET_UNKNOWN ? 0 : g->hccl) + (int64_t)t->bytes;
     }
     return 0;
+}
+
+static int64_t first_known(int64_t a, int64_t b, int64_t c)
+{
+    return a != BUDGET_UNKNOWN ? a : b != BUDGET_UNKNOWN ? b : c;
 }
 
 static int on_comm(void *userdata, const struct ledger_comm *comm)
@@ -153,6 +174,8 @@ int budget_from_ledger(const struct ledger *l, const struct view_context *c,
         .hccl = BUDGET_UNKNOWN,
         .weights_physical = BUDGET_UNKNOWN,
         .kv_physical = BUDGET_UNKNOWN,
+        .weights_kept = BUDGET_UNKNOWN,
+        .kv_kept = BUDGET_UNKNOWN,
     };
     int r;
 
@@ -166,9 +189,9 @@ int budget_from_ledger(const struct ledger *l, const struct view_context *c,
     memcpy(ret->comm, row->facts.comm, sizeof(ret->comm));
     take_totals(l, row, ret);
     ledger_each_phase(l, ret->tgid, on_phase, &g);
-    if (ret->is_late && !g.has_weights_phase) {
+    if (ret->is_late && !g.has_kept_profile && (g.has_cut_profile || !g.has_weights_phase)) {
         /* it came into the middle of the profile run, or after it: the first it saw is not the
-         * first */
+         * first, and its highest may have been where nobody looked */
         ret->before.is_known = ret->after.is_known = false;
         ret->peak_allocated_bytes = ret->profile_start_bytes = BUDGET_UNKNOWN;
     }
@@ -176,8 +199,8 @@ int budget_from_ledger(const struct ledger *l, const struct view_context *c,
     if (r < 0)
         return r;
     ledger_each_comm(l, ret->tgid, on_comm, ret);
-    ret->weights_bytes = g.weights != BUDGET_UNKNOWN ? g.weights : g.weights_physical;
-    ret->kv_bytes = g.kv != BUDGET_UNKNOWN ? g.kv : g.kv_physical;
+    ret->weights_bytes = first_known(g.weights, g.weights_physical, g.weights_kept);
+    ret->kv_bytes = first_known(g.kv, g.kv_physical, g.kv_kept);
     ret->graph_bytes = g.graph;
     ret->hccl_bytes = g.hccl;
     take_settings(c, q, row, ret);

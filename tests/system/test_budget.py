@@ -5,6 +5,7 @@ The right answers are the public reports' own numbers (rows 4 and 13), and the s
 """
 import os
 import re
+import time
 
 import harness
 from harness import check, equal
@@ -189,3 +190,39 @@ def test_late(scratch):
 
 
 test_late.alone = True  # the cards that DCMI shows are those of the environment
+
+
+def restart(run, tgid, end):
+    if end == "killed":  # nothing is written at its end: the newest sample counts
+        time.sleep(0.6)
+        run.daemon.process.kill()
+        run.daemon.process.wait()
+    else:
+        run.daemon.stop()
+    run.daemon.start()
+    run.daemon.wait_target(tgid)
+
+
+def test_restart_of_the_daemon(scratch, when, end):
+    """Report 13 with another daemon after all, or from the middle of the profile run on: what the first one saw of the
+    phases is in the store; of a run that nobody saw in full no peak is told."""
+    run = Run(scratch, scenario_text("r13_budget_table"), python=True, sets=("store.sample_interval=200ms",))
+    tgid = run.reach("profiled")["tgid"]
+    if when == "middle":
+        restart(run, tgid, end)
+    run.go("profiled")
+    run.reach("up")
+    if when == "after":
+        restart(run, tgid, end)
+    row = budget_of(run, tgid)
+    equal(row["late"], True, "the second daemon attached late")
+    if when == "after":
+        check_plan(row, 60.96, 0.92, PLAN)
+        return
+    for term in ("profile_peak", "available"):
+        equal(row[f"{term}_bytes"], None, f"{term} of a run of which a part was not seen")
+    for term in ("weights", "kv_cache", "graph", "non_torch"):
+        near(row[f"{term}_bytes"], PLAN[term] * GIB, term)
+
+
+test_restart_of_the_daemon.variants = [("after", "stopped"), ("after", "killed"), ("middle", "stopped")]
