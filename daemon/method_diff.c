@@ -72,7 +72,7 @@ static void side_write(const struct view_context *c, const struct process_facts 
 {
     json_kobject(j, key);
     if (facts) {
-        view_int_or_null(j, "rank", facts->rank >= 0, facts->rank);
+        json_kindex(j, "rank", facts->rank);
         json_ku64(j, "tgid", facts->tgid);
         json_kstr(j, "comm", facts->comm);
     }

@@ -410,15 +410,6 @@ static bool fits(const uint64_t *values, size_t count, int64_t value)
     return count == 0;
 }
 
-static void number_or_null(struct json *j, const char *key, int64_t value)
-{
-    json_key(j, key);
-    if (value < 0)
-        json_null(j);
-    else
-        json_i64(j, value);
-}
-
 static int list_row(struct list *list, const struct store_oom *o)
 {
     struct json *j = list->j;
@@ -434,8 +425,8 @@ static int list_row(struct list *list, const struct store_oom *o)
     json_ki64(j, "id", o->id);
     json_ku64(j, "failed_ns", o->wall_ns);
     json_ku64(j, "tgid", o->tgid);
-    number_or_null(j, "rank", o->rank);
-    number_or_null(j, "device", o->device);
+    json_kindex(j, "rank", o->rank);
+    json_kindex(j, "device", o->device);
     json_kstr(j, "comm", o->comm);
     json_kstr(j, "verdict", o->verdict);
     json_kbool(j, "recovered", o->is_recovered);

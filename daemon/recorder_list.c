@@ -39,12 +39,7 @@ static void head_write(const struct nm_trace_header *h, const char *path, const 
     json_kstr(j, "path", path);
     json_ku64(j, "tgid", h->tgid);
     json_kstr(j, "comm", h->comm);
-    if (h->rank >= 0) {
-        json_ki64(j, "rank", h->rank);
-    } else {
-        json_key(j, "rank");
-        json_null(j);
-    }
+    json_kindex(j, "rank", h->rank);
     json_ku64(j, "device", h->device);
     json_kstr(j, "state", state);
     json_ku64(j, "begin_ns", h->begin_wall_ns);

@@ -295,6 +295,29 @@ void json_ki64(struct json *j, const char *key, int64_t value)
     json_i64(j, value);
 }
 
+void json_ki64_or_null(struct json *j, const char *key, bool is_known, int64_t value)
+{
+    json_key(j, key);
+    if (is_known)
+        json_i64(j, value);
+    else
+        json_null(j);
+}
+
+void json_ku64_or_null(struct json *j, const char *key, bool is_known, uint64_t value)
+{
+    json_key(j, key);
+    if (is_known)
+        json_u64(j, value);
+    else
+        json_null(j);
+}
+
+void json_kindex(struct json *j, const char *key, int64_t value)
+{
+    json_ki64_or_null(j, key, value >= 0, value);
+}
+
 void json_kdouble(struct json *j, const char *key, double value)
 {
     json_key(j, key);

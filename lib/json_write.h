@@ -45,6 +45,11 @@ void json_ki64(struct json *j, const char *key, int64_t value);
 void json_kdouble(struct json *j, const char *key, double value);
 void json_kbool(struct json *j, const char *key, bool value);
 void json_khex(struct json *j, const char *key, uint64_t value); /* "0x..." */
+/* null unless the value is known */
+void json_ki64_or_null(struct json *j, const char *key, bool is_known, int64_t value);
+void json_ku64_or_null(struct json *j, const char *key, bool is_known, uint64_t value);
+/* a rank, a device, a place: null below 0 */
+void json_kindex(struct json *j, const char *key, int64_t value);
 
 /* Returns 0 and a NUL-terminated text in j->data; -ENOMEM, or -EINVAL for misuse. */
 int json_finish(struct json *j);

@@ -44,14 +44,14 @@ static void write_held(struct owners *o)
     json_kstr(j, "owner", ledger_owner_name(o->ledger, t->owner));
     json_kstr(j, "level", level_name(t->level));
     json_ku64(j, "bytes", t->bytes);
-    view_int_or_null(j, "blocks", seen, (int64_t)t->count);
+    json_ki64_or_null(j, "blocks", seen, (int64_t)t->count);
     /* two peaks at two times are not one */
-    view_bytes_or_null(j, "peak_bytes", seen && !o->merged && t->owner != OWNER_ID_PTA_SMALL,
-                       (int64_t)t->peak_bytes);
+    json_ki64_or_null(j, "peak_bytes", seen && !o->merged && t->owner != OWNER_ID_PTA_SMALL,
+                      (int64_t)t->peak_bytes);
     json_kbool(j, "inferred", t->inferred);
     json_kstr(j, "source", source_name(t));
-    view_bytes_or_null(j, "read_bytes", t->read_bytes != LEDGER_READ_UNKNOWN,
-                       (int64_t)t->read_bytes);
+    json_ki64_or_null(j, "read_bytes", t->read_bytes != LEDGER_READ_UNKNOWN,
+                      (int64_t)t->read_bytes);
     json_end(j);
     o->holds = o->merged = false;
 }
@@ -91,7 +91,7 @@ static void write_gap(struct json *j, const char *name, const char *level, int64
     json_object(j);
     json_kstr(j, "name", name);
     json_kstr(j, "level", level);
-    view_bytes_or_null(j, "bytes", reason == NULL, bytes);
+    json_ki64_or_null(j, "bytes", reason == NULL, bytes);
     if (reason)
         json_kstr(j, "reason", reason);
     json_end(j);
@@ -173,8 +173,8 @@ static void write_check(struct json *j, const char *level, uint64_t sum, int64_t
     json_object(j);
     json_kstr(j, "level", level);
     json_ku64(j, "owners_bytes", sum);
-    view_bytes_or_null(j, "total_bytes", reason == NULL, total);
-    view_bytes_or_null(j, "difference_bytes", reason == NULL, difference);
+    json_ki64_or_null(j, "total_bytes", reason == NULL, total);
+    json_ki64_or_null(j, "difference_bytes", reason == NULL, difference);
     json_key(j, "balanced");
     if (reason)
         json_null(j);
@@ -272,12 +272,12 @@ static void write_device(const struct ledger *l, const struct view_context *c, i
 
     json_object(j);
     json_ku64(j, "device", (uint64_t)device);
-    view_bytes_or_null(j, "total_bytes", card, (int64_t)total);
-    view_bytes_or_null(j, "used_bytes", card, (int64_t)used);
+    json_ki64_or_null(j, "total_bytes", card, (int64_t)total);
+    json_ki64_or_null(j, "used_bytes", card, (int64_t)used);
     json_ku64(j, "attributed_bytes", d->attributed_bytes);
-    view_bytes_or_null(j, "other_processes_bytes", other_known, (int64_t)other);
-    view_bytes_or_null(j, "driver_side_bytes", d->has_driver, (int64_t)d->driver_side_bytes);
-    view_bytes_or_null(j, "unattributed_bytes", card, rest);
+    json_ki64_or_null(j, "other_processes_bytes", other_known, (int64_t)other);
+    json_ki64_or_null(j, "driver_side_bytes", d->has_driver, (int64_t)d->driver_side_bytes);
+    json_ki64_or_null(j, "unattributed_bytes", card, rest);
     json_key(j, "balanced");
     if (card)
         json_bool(j, rest >= 0);

@@ -40,11 +40,11 @@ static int on_comm(void *userdata, const struct ledger_comm *comm)
     json_kstr(j, "name", comm->name[0] ? comm->name : NULL);
     json_kstr(j, "owner", ledger_owner_name(s->ledger, comm->owner));
     json_khex(j, "handle", comm->handle);
-    view_int_or_null(j, "rank", comm->rank >= 0, comm->rank);
-    view_int_or_null(j, "world_size", comm->world_size >= 0, comm->world_size);
-    view_bytes_or_null(j, "buffer_bytes", comm->buffer_bytes != 0, (int64_t)comm->buffer_bytes);
+    json_kindex(j, "rank", comm->rank);
+    json_kindex(j, "world_size", comm->world_size);
+    json_ki64_or_null(j, "buffer_bytes", comm->buffer_bytes != 0, (int64_t)comm->buffer_bytes);
     json_ku64(j, "bytes", s->bytes);
-    view_int_or_null(j, "created_ns", wall_ns != 0, (int64_t)wall_ns);
+    json_ki64_or_null(j, "created_ns", wall_ns != 0, (int64_t)wall_ns);
     json_end(j);
     return 0;
 }

@@ -187,21 +187,21 @@ static void write_entry(const struct ls *s, const struct ledger_entry *e, struct
     ledger_each_owner(s->ledger, e->tgid, on_owner, &inferred);
     json_object(j);
     json_ku64(j, "tgid", e->tgid);
-    view_int_or_null(j, "rank", p && p->facts.rank >= 0, p ? p->facts.rank : 0);
-    view_int_or_null(j, "device", device != VIEW_NO_DEVICE, device);
+    json_ki64_or_null(j, "rank", p && p->facts.rank >= 0, p ? p->facts.rank : 0);
+    json_ki64_or_null(j, "device", device != VIEW_NO_DEVICE, device);
     json_khex(j, "address", e->address);
     hex_or_null(j, "handle", e->handle);
     json_ku64(j, "size_bytes", e->size_bytes);
-    view_bytes_or_null(j, "requested_bytes", e->requested_bytes != 0, (int64_t)e->requested_bytes);
+    json_ki64_or_null(j, "requested_bytes", e->requested_bytes != 0, (int64_t)e->requested_bytes);
     json_kstr(j, "owner", ledger_owner_name(s->ledger, e->owner));
     json_kbool(j, "inferred", inferred.inferred);
     hex_or_null(j, "stream", e->stream);
     json_kstr(j, "level", level_name(e->level));
     json_kstr(j, "source", e->is_read ? "read" : "event");
     /* a block that was read is older than that by an unknown time */
-    view_int_or_null(j, "allocated_ns", wall_ns != 0 && !e->is_read, (int64_t)wall_ns);
-    view_int_or_null(j, "age_ns", !e->is_read,
-                     boot_ns > e->allocated_ns ? (int64_t)(boot_ns - e->allocated_ns) : 0);
+    json_ki64_or_null(j, "allocated_ns", wall_ns != 0 && !e->is_read, (int64_t)wall_ns);
+    json_ki64_or_null(j, "age_ns", !e->is_read,
+                      boot_ns > e->allocated_ns ? (int64_t)(boot_ns - e->allocated_ns) : 0);
     json_key(j, "last_access_ns"); /* accesses are not observed */
     json_null(j);
     write_frames(s->context, e, j);

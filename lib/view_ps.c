@@ -23,12 +23,12 @@ void view_moment_write(const struct view_context *c, struct json *j)
     json_kobject(j, "moment");
     json_kstr(j, "kind", peak ? "peak" : at ? "at" : "now");
     /* a peak has a time per row */
-    view_int_or_null(j, "time_ns", !peak, (int64_t)(at ? m->at_ns : c->wall_ns));
+    json_ki64_or_null(j, "time_ns", !peak, (int64_t)(at ? m->at_ns : c->wall_ns));
     if (at) {
-        view_int_or_null(j, "oldest_sample_ns", m->oldest_sample_ns != 0,
-                         (int64_t)m->oldest_sample_ns);
-        view_int_or_null(j, "newest_sample_ns", m->newest_sample_ns != 0,
-                         (int64_t)m->newest_sample_ns);
+        json_ki64_or_null(j, "oldest_sample_ns", m->oldest_sample_ns != 0,
+                          (int64_t)m->oldest_sample_ns);
+        json_ki64_or_null(j, "newest_sample_ns", m->newest_sample_ns != 0,
+                          (int64_t)m->newest_sample_ns);
         json_kstr(j, "mark", m->mark);
     }
     json_end(j);

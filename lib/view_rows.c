@@ -294,20 +294,6 @@ uint64_t view_wall_ns(const struct view_context *c, uint64_t boot_ns)
     return ago < c->wall_ns ? c->wall_ns - ago : 0;
 }
 
-void view_bytes_or_null(struct json *j, const char *key, bool known, int64_t bytes)
-{
-    json_key(j, key);
-    if (known)
-        json_i64(j, bytes);
-    else
-        json_null(j);
-}
-
-void view_int_or_null(struct json *j, const char *key, bool known, int64_t value)
-{
-    view_bytes_or_null(j, key, known, value);
-}
-
 static void text_or_null(struct json *j, const char *key, const char *value)
 {
     json_kstr(j, key, value && value[0] ? value : NULL);
@@ -368,39 +354,39 @@ static void write_identity(const struct view_context *c, const struct view_row *
     int physical = physical_device(c, row);
 
     json_ku64(j, "tgid", f->tgid);
-    view_int_or_null(j, "start_time_ns", f->start_time_ns != 0, (int64_t)f->start_time_ns);
+    json_ki64_or_null(j, "start_time_ns", f->start_time_ns != 0, (int64_t)f->start_time_ns);
     json_key(j, "comm");
     json_strn(j, f->comm, strnlen(f->comm, sizeof(f->comm)));
     json_key(j, "title");
     json_strn(j, f->title, strnlen(f->title, sizeof(f->title)));
     json_kstr(j, "state", state_name(row));
-    view_int_or_null(j, "rank", f->rank >= 0, f->rank);
+    json_kindex(j, "rank", f->rank);
     text_or_null(j, "rank_source", f->rank_source);
     json_kbool(j, "rank_inferred", f->rank >= 0 && f->rank_inferred);
     json_kbool(j, "rank_conflict", f->rank_conflict);
-    view_int_or_null(j, "world_size", f->world_size >= 0, f->world_size);
-    view_int_or_null(j, "replica", f->replica >= 0, f->replica);
-    view_int_or_null(j, "server_rank", f->server_rank >= 0, f->server_rank);
-    view_int_or_null(j, "server_size", f->server_size >= 0, f->server_size);
-    view_int_or_null(j, "local_rank", f->local_rank >= 0, f->local_rank);
+    json_kindex(j, "world_size", f->world_size);
+    json_kindex(j, "replica", f->replica);
+    json_kindex(j, "server_rank", f->server_rank);
+    json_kindex(j, "server_size", f->server_size);
+    json_kindex(j, "local_rank", f->local_rank);
     json_kobject(j, "groups");
     for (int g = 0; g < GROUP_COUNT; g++)
         if (f->group[g] >= 0)
             json_ki64(j, title_group_name((enum title_group)g), f->group[g]);
     json_end(j);
-    view_int_or_null(j, "device", row->device != VIEW_NO_DEVICE, row->device);
-    view_int_or_null(j, "physical_device", physical >= 0, physical);
-    view_int_or_null(j, "visible_device", row->visible_device >= 0, row->visible_device);
+    json_ki64_or_null(j, "device", row->device != VIEW_NO_DEVICE, row->device);
+    json_kindex(j, "physical_device", physical);
+    json_kindex(j, "visible_device", row->visible_device);
     json_kbool(j, "main", row->main);
     json_kbool(j, "foreign", row->foreign);
-    view_int_or_null(j, "main_device", row->main_device != VIEW_NO_DEVICE, row->main_device);
+    json_ki64_or_null(j, "main_device", row->main_device != VIEW_NO_DEVICE, row->main_device);
     text_or_null(j, "container", f->container);
     text_or_null(j, "container_runtime", f->runtime);
     text_or_null(j, "pod_uid", f->pod_uid);
-    view_int_or_null(j, "namespace_tgid", f->ns_tgid != 0, f->ns_tgid);
-    view_int_or_null(j, "parent_tgid", f->parent_tgid != 0, f->parent_tgid);
-    view_int_or_null(j, "engine_tgid", f->engine_tgid != 0, f->engine_tgid);
-    view_int_or_null(j, "uid", f->uid != UINT32_MAX, f->uid);
+    json_ki64_or_null(j, "namespace_tgid", f->ns_tgid != 0, f->ns_tgid);
+    json_ki64_or_null(j, "parent_tgid", f->parent_tgid != 0, f->parent_tgid);
+    json_ki64_or_null(j, "engine_tgid", f->engine_tgid != 0, f->engine_tgid);
+    json_ki64_or_null(j, "uid", f->uid != UINT32_MAX, f->uid);
     text_or_null(j, "user", f->user);
     write_environment(c, f->tgid, j);
 }
@@ -411,22 +397,22 @@ void view_row_write(const struct view_context *c, const struct view_row *row, st
     bool has_pool = row->pool_count > 0, physical = row->physical_known;
 
     write_identity(c, row, j);
-    view_bytes_or_null(j, "physical_bytes", physical, (int64_t)row->use.physical_bytes);
+    json_ki64_or_null(j, "physical_bytes", physical, (int64_t)row->use.physical_bytes);
     json_ku64(j, "seen_bytes", row->use.known_bytes); /* by events since attach: a lower bound */
-    view_bytes_or_null(j, "reserved_bytes", has_pool, pools.reserved_bytes);
-    view_bytes_or_null(j, "allocated_bytes", has_pool, pools.allocated_bytes);
-    view_bytes_or_null(j, "active_bytes", has_pool, pools.active_bytes);
-    view_bytes_or_null(j, "before_attach_bytes", physical, (int64_t)row->use.before_attach_bytes);
+    json_ki64_or_null(j, "reserved_bytes", has_pool, pools.reserved_bytes);
+    json_ki64_or_null(j, "allocated_bytes", has_pool, pools.allocated_bytes);
+    json_ki64_or_null(j, "active_bytes", has_pool, pools.active_bytes);
+    json_ki64_or_null(j, "before_attach_bytes", physical, (int64_t)row->use.before_attach_bytes);
     bool driver = row->has_use && row->use.driver_bytes != UINT64_MAX;
-    view_bytes_or_null(j, "driver_bytes", driver, (int64_t)row->use.driver_bytes);
+    json_ki64_or_null(j, "driver_bytes", driver, (int64_t)row->use.driver_bytes);
     /* what the driver counts beyond (or, negative, short of) what is known: shown, never hidden */
-    view_bytes_or_null(j, "drift_bytes", driver && physical,
-                       (int64_t)(row->use.driver_bytes - row->use.physical_bytes));
-    view_bytes_or_null(j, "peak_bytes", physical, (int64_t)row->use.peak_bytes);
+    json_ki64_or_null(j, "drift_bytes", driver && physical,
+                      (int64_t)(row->use.driver_bytes - row->use.physical_bytes));
+    json_ki64_or_null(j, "peak_bytes", physical, (int64_t)row->use.peak_bytes);
     uint64_t peak_ns = physical ? view_wall_ns(c, row->use.peak_ns) : 0;
-    view_int_or_null(j, "peak_time_ns", peak_ns != 0, (int64_t)peak_ns);
+    json_ki64_or_null(j, "peak_time_ns", peak_ns != 0, (int64_t)peak_ns);
     bool host = row->main && c->moment.when == LEDGER_NOW;
-    view_bytes_or_null(j, "host_bytes", host, (int64_t)row->host_bytes);
+    json_ki64_or_null(j, "host_bytes", host, (int64_t)row->host_bytes);
     text_or_null(j, "coverage", row->coverage.text);
     text_or_null(j, "coverage_reason", row->coverage.reason);
 

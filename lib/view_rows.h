@@ -76,8 +76,6 @@ int view_comms_write(const struct ledger *l, const struct view_context *c,
 uint64_t view_wall_ns(const struct view_context *c, uint64_t boot_ns);
 
 /* key: value, or null where it is not known. */
-void view_bytes_or_null(struct json *j, const char *key, bool known, int64_t bytes);
-void view_int_or_null(struct json *j, const char *key, bool known, int64_t value);
 
 /* Texts of the reasons, one wording each. */
 extern const char view_reason_no_pool[];

@@ -136,9 +136,9 @@ static void backing_write(struct json *j, const struct npualloc_device *d,
     uint64_t physical = 0;
     bool known = d->has_stats && physical_of(q, d->device, &physical);
 
-    view_bytes_or_null(j, "physical_bytes", known, (int64_t)physical);
-    view_bytes_or_null(j, "unmapped_bytes", known,
-                       d->reserved_bytes > physical ? (int64_t)(d->reserved_bytes - physical) : 0);
+    json_ki64_or_null(j, "physical_bytes", known, (int64_t)physical);
+    json_ki64_or_null(j, "unmapped_bytes", known,
+                      d->reserved_bytes > physical ? (int64_t)(d->reserved_bytes - physical) : 0);
 }
 
 static void allocators_array(struct json *j, const struct scan_result *r,
@@ -164,7 +164,7 @@ static void allocators_array(struct json *j, const struct scan_result *r,
         json_ku64(j, "free_blocks", d->free_blocks);
         json_ku64(j, "largest_free_bytes", d->largest_free_bytes);
         json_ku64(j, "pending_bytes", d->pending_bytes);
-        view_bytes_or_null(j, "reserved_bytes", d->has_stats, (int64_t)d->reserved_bytes);
+        json_ki64_or_null(j, "reserved_bytes", d->has_stats, (int64_t)d->reserved_bytes);
         backing_write(j, d, q);
         json_end(j);
     }

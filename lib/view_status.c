@@ -8,7 +8,7 @@
 
 static void known_or_null(struct json *j, const char *key, uint64_t value)
 {
-    view_int_or_null(j, key, value != UINT64_MAX, (int64_t)value);
+    json_ku64_or_null(j, key, value != UINT64_MAX, value);
 }
 
 static void write_targets(const struct ledger *l, const struct view_context *c,
@@ -24,7 +24,7 @@ static void write_targets(const struct ledger *l, const struct view_context *c,
             continue;
         json_object(j);
         json_ku64(j, "tgid", t->tgid);
-        view_int_or_null(j, "rank", p && p->facts.rank >= 0, p ? p->facts.rank : 0);
+        json_ki64_or_null(j, "rank", p && p->facts.rank >= 0, p ? p->facts.rank : 0);
         json_kstr(j, "state", t->state);
         json_kstr(j, "level", t->level);
         json_kstr(j, "coverage", t->coverage);
@@ -57,7 +57,7 @@ static int write_drift_device(void *userdata, const struct ledger_device_use *us
         return 0;
     json_object(j);
     json_ku64(j, "tgid", d->facts->tgid);
-    view_int_or_null(j, "rank", d->facts->rank >= 0, d->facts->rank);
+    json_kindex(j, "rank", d->facts->rank);
     json_ku64(j, "device", use->device);
     json_ku64(j, "driver_bytes", use->driver_bytes);
     json_ku64(j, "ledger_bytes", use->physical_bytes);
@@ -126,7 +126,7 @@ static int write_label(void *userdata, uint32_t tgid, uint32_t owner, uint64_t b
 
     json_object(j);
     json_kstr(j, "owner", ledger_owner_name(s->ledger, owner));
-    view_int_or_null(j, "tgid", tgid != 0, tgid);
+    json_ki64_or_null(j, "tgid", tgid != 0, tgid);
     json_ku64(j, "begin_ns", view_wall_ns(s->context, begin_ns));
     json_end(j);
     return 0;

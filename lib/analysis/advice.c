@@ -69,12 +69,7 @@ bool analysis_option(const char *title, const char *option, char *ret, size_t si
 
 void analysis_u64(struct json *j, const char *key, uint64_t value)
 {
-    if (value != ANALYSIS_UNKNOWN) {
-        json_ku64(j, key, value);
-        return;
-    }
-    json_key(j, key);
-    json_null(j);
+    json_ku64_or_null(j, key, value != ANALYSIS_UNKNOWN, value);
 }
 
 uint64_t analysis_scale(uint64_t a, uint64_t b, uint64_t c)

@@ -352,22 +352,13 @@ void advise_compute(const struct advise_input *in, struct advise_result *ret)
     sort(&ret->advice);
 }
 
-static void write_index(struct json *j, const char *key, int32_t value)
-{
-    json_key(j, key);
-    if (value < 0)
-        json_null(j);
-    else
-        json_i64(j, value);
-}
-
 void advise_write(const struct advise_input *in, const struct advise_result *r, struct json *j)
 {
     for (size_t i = 0; i < r->advice.count; i++) {
         json_object(j);
         json_ku64(j, "tgid", in->tgid);
-        write_index(j, "rank", in->rank);
-        write_index(j, "device", in->device);
+        json_kindex(j, "rank", in->rank);
+        json_kindex(j, "device", in->device);
         advice_write_members(&r->advice.items[i], j);
         json_end(j);
     }

@@ -31,20 +31,7 @@ const char *budget_term_name(enum budget_term_id id)
 
 static void write_i64(struct json *j, const char *key, int64_t value)
 {
-    json_key(j, key);
-    if (value == BUDGET_UNKNOWN)
-        json_null(j);
-    else
-        json_i64(j, value);
-}
-
-static void write_index(struct json *j, const char *key, int32_t value)
-{
-    json_key(j, key);
-    if (value < 0)
-        json_null(j);
-    else
-        json_i64(j, value);
+    json_ki64_or_null(j, key, value != BUDGET_UNKNOWN, value);
 }
 
 static void write_term(const struct budget_term *t, size_t id, struct json *j)
@@ -72,8 +59,8 @@ void budget_write(const struct budget_input *in, const struct budget_result *r, 
     json_object(j);
     json_ku64(j, "tgid", in->tgid);
     json_ku64(j, "server_tgid", in->server_tgid);
-    write_index(j, "rank", in->rank);
-    write_index(j, "device", in->device);
+    json_kindex(j, "rank", in->rank);
+    json_kindex(j, "device", in->device);
     json_kstr(j, "comm", in->comm);
     json_kstr(j, "state", in->has_ended ? "exited" : "running");
     json_kbool(j, "late", in->is_late);

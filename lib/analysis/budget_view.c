@@ -231,11 +231,7 @@ static void write_servers(const struct budget_query *q, struct json *j)
         const struct budget_server *s = &q->servers[i];
         json_object(j);
         json_ku64(j, "tgid", s->tgid);
-        json_key(j, "metrics_port");
-        if (s->port)
-            json_u64(j, s->port);
-        else
-            json_null(j);
+        json_ku64_or_null(j, "metrics_port", s->port != 0, s->port);
         json_kstr(j, "network", s->network[0] ? s->network : NULL);
         json_kstr(j, "reason", s->reason);
         json_end(j);

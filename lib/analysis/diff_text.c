@@ -19,7 +19,7 @@ static void write_side(const char *key, const struct trace_reader *r, const stru
     json_kobject(j, key);
     json_ku64(j, "tgid", r->header.tgid);
     json_kstr(j, "comm", r->header.comm);
-    view_int_or_null(j, "rank", r->header.rank >= 0, r->header.rank);
+    json_kindex(j, "rank", r->header.rank);
     json_ku64(j, "begin_ns", r->header.begin_wall_ns);
     json_kstr(j, "setting", r->header.conf);
     json_ku64(j, "records", t->records);

@@ -67,7 +67,7 @@ static void write_frames(const char *frames, struct json *j)
 
 static void tgid_write(struct json *j, const char *key, uint32_t tgid)
 {
-    view_int_or_null(j, key, tgid != 0, tgid);
+    json_ki64_or_null(j, key, tgid != 0, tgid);
 }
 
 static void write_row(const struct diff *d, const struct diff_row_record *r,
@@ -78,10 +78,10 @@ static void write_row(const struct diff *d, const struct diff_row_record *r,
     const struct diff_amount *from = &r->amount[DIFF_FROM], *to = &r->amount[DIFF_TO];
 
     json_object(j);
-    view_int_or_null(j, "rank", p && !d->is_pair && p->rank >= 0, p ? p->rank : 0);
+    json_ki64_or_null(j, "rank", p && !d->is_pair && p->rank >= 0, p ? p->rank : 0);
     tgid_write(j, "from_tgid", p ? p->tgid[DIFF_FROM] : 0);
     tgid_write(j, "to_tgid", p ? p->tgid[DIFF_TO] : 0);
-    view_int_or_null(j, "device", r->place.device >= 0, r->place.device);
+    json_kindex(j, "device", r->place.device);
     json_kstr(j, "level", level_name((enum ledger_level)r->place.level));
     json_kstr(j, "owner", diff_text_of(d, r->place.owner));
     if (q->with_frames)

@@ -189,7 +189,7 @@ static void write_pin(const struct frag *f, const struct layout_block *b)
     json_khex(f->j, "stream", b->stream);
     json_kbool(f->j, "pending", b->is_pending);
     bool has_age = b->allocated_ns && f->c->boot_ns >= b->allocated_ns;
-    view_int_or_null(f->j, "age_ns", has_age, (int64_t)(f->c->boot_ns - b->allocated_ns));
+    json_ki64_or_null(f->j, "age_ns", has_age, (int64_t)(f->c->boot_ns - b->allocated_ns));
     write_frames(f, b);
     json_end(f->j);
 }
@@ -244,11 +244,11 @@ static void write_segment(struct frag *f, const struct layout_segment *s)
     json_object(f->j);
     json_khex(f->j, "address", s->address);
     json_ku64(f->j, "size_bytes", s->bytes);
-    view_bytes_or_null(f->j, "used_bytes", known, (int64_t)s->used_bytes);
-    view_bytes_or_null(f->j, "pending_bytes", known, (int64_t)s->pending_bytes);
-    view_bytes_or_null(f->j, "free_bytes", known, (int64_t)frag_free_bytes(s));
-    view_int_or_null(f->j, "holes", known, s->holes);
-    view_bytes_or_null(f->j, "largest_hole_bytes", known, (int64_t)s->largest_hole_bytes);
+    json_ki64_or_null(f->j, "used_bytes", known, (int64_t)s->used_bytes);
+    json_ki64_or_null(f->j, "pending_bytes", known, (int64_t)s->pending_bytes);
+    json_ki64_or_null(f->j, "free_bytes", known, (int64_t)frag_free_bytes(s));
+    json_ki64_or_null(f->j, "holes", known, s->holes);
+    json_ki64_or_null(f->j, "largest_hole_bytes", known, (int64_t)s->largest_hole_bytes);
     json_ku64(f->j, "blocks", s->blocks);
     if (s->stream == LAYOUT_STREAMS_MIXED)
         json_kstr(f->j, "stream", NULL);
@@ -293,11 +293,11 @@ static void write_head(struct frag *f, const char *pool, const char *reason)
 
     json_object(f->j);
     json_ku64(f->j, "tgid", f->row->facts.tgid);
-    view_int_or_null(f->j, "rank", f->row->facts.rank >= 0, f->row->facts.rank);
+    json_kindex(f->j, "rank", f->row->facts.rank);
     json_ki64(f->j, "device", f->row->device);
     json_kstr(f->j, "pool", pool);
     json_kstr(f->j, "source", f->at->scan ? "scan" : "events");
-    view_int_or_null(f->j, "source_time_ns", scan_ns != 0, (int64_t)scan_ns);
+    json_ki64_or_null(f->j, "source_time_ns", scan_ns != 0, (int64_t)scan_ns);
     json_kbool(f->j, "complete", !reason);
 }
 
@@ -329,10 +329,10 @@ static void write_figures(struct frag *f, const struct frag_sums *t, const char 
                                   : 0);
     }
     if (f->request_bytes) {
-        view_bytes_or_null(f->j, "usable_bytes", !reason, (int64_t)t->usable_bytes);
-        view_bytes_or_null(f->j, "unusable_bytes", !reason,
-                           (int64_t)(t->free_bytes - t->usable_bytes));
-        view_int_or_null(f->j, "fitting_requests", !reason, (int64_t)t->fitting_requests);
+        json_ki64_or_null(f->j, "usable_bytes", !reason, (int64_t)t->usable_bytes);
+        json_ki64_or_null(f->j, "unusable_bytes", !reason,
+                          (int64_t)(t->free_bytes - t->usable_bytes));
+        json_ki64_or_null(f->j, "fitting_requests", !reason, (int64_t)t->fitting_requests);
     }
     json_kobject(f->j, "unknown");
     for (size_t i = 0; reason && i < ARRAY_SIZE(keys); i++)
@@ -361,7 +361,7 @@ static int write_pool(struct frag *f, enum frag_pool pool)
 
     write_head(f, frag_pool_name(pool), reason);
     json_ku64(f->j, "reserved_bytes", t->bytes);
-    view_bytes_or_null(f->j, "allocated_bytes", known, (int64_t)(t->used_bytes + summed));
+    json_ki64_or_null(f->j, "allocated_bytes", known, (int64_t)(t->used_bytes + summed));
     json_ku64(f->j, "segment_count", t->segments);
     write_figures(f, t, reason);
     int r = write_segments(f, pool);
@@ -376,9 +376,9 @@ static void write_unseen(struct frag *f)
     const char *reason = f->q->is_recording ? reason_recording_unseen : reason_unseen;
 
     write_head(f, "unseen", reason);
-    view_bytes_or_null(f->j, "reserved_bytes", !f->q->is_recording, (int64_t)f->unseen_bytes);
-    view_bytes_or_null(f->j, "allocated_bytes", !summed || !has_small(f),
-                       (int64_t)(f->unseen_allocated_bytes + summed));
+    json_ki64_or_null(f->j, "reserved_bytes", !f->q->is_recording, (int64_t)f->unseen_bytes);
+    json_ki64_or_null(f->j, "allocated_bytes", !summed || !has_small(f),
+                      (int64_t)(f->unseen_allocated_bytes + summed));
     json_kstr(f->j, "segment_count", NULL);
     write_figures(f, &(struct frag_sums){.bytes = 0}, reason);
     json_karray(f->j, "segments");

@@ -38,11 +38,7 @@ static void write_window(const struct inefficient *i, const struct inefficient_w
 {
     json_kobject(j, "window");
     json_ku64(j, "tgid", w->tgid);
-    json_key(j, "rank");
-    if (w->rank < 0)
-        json_null(j);
-    else
-        json_i64(j, w->rank);
+    json_kindex(j, "rank", w->rank);
     json_ku64(j, "begin_ns", text->wall_fn(text->userdata, w->begin_ns));
     json_ku64(j, "end_ns", text->wall_fn(text->userdata, w->end_ns));
     json_ku64(j, "asked_ns", w->asked_ns);
@@ -167,23 +163,14 @@ static void write_totals(const struct inefficient *i, bool is_blind, struct json
     json_end(j);
 }
 
-/* null before the window. */
-static void write_op(struct json *j, const char *key, bool is_known, uint32_t op)
-{
-    json_key(j, key);
-    if (is_known)
-        json_u64(j, op);
-    else
-        json_null(j);
-}
-
+/* null: before the window. */
 static void write_operations(const struct nm_access *a, uint32_t idle_op, struct json *j)
 {
     json_kobject(j, "operations");
-    write_op(j, "allocated", !(a->flags & NM_ACCESS_HELD), a->alloc_op);
-    write_op(j, "first_use", a->count != 0, a->first_op);
-    write_op(j, "last_use", a->count != 0, a->last_op);
-    write_op(j, "freed", (a->flags & NM_ACCESS_FREED) != 0, a->end_op);
+    json_ku64_or_null(j, "allocated", !(a->flags & NM_ACCESS_HELD), a->alloc_op);
+    json_ku64_or_null(j, "first_use", a->count != 0, a->first_op);
+    json_ku64_or_null(j, "last_use", a->count != 0, a->last_op);
+    json_ku64_or_null(j, "freed", (a->flags & NM_ACCESS_FREED) != 0, a->end_op);
     json_ku64(j, "idle", idle_op);
     json_end(j);
 }
@@ -210,16 +197,8 @@ static void write_finding(const struct inefficient_finding *f, const struct inef
 
     json_object(j);
     json_ku64(j, "tgid", w->tgid);
-    json_key(j, "rank");
-    if (w->rank < 0)
-        json_null(j);
-    else
-        json_i64(j, w->rank);
-    json_key(j, "device");
-    if (b->device < 0)
-        json_null(j);
-    else
-        json_i64(j, b->device);
+    json_kindex(j, "rank", w->rank);
+    json_kindex(j, "device", b->device);
     json_khex(j, "address", a->address);
     json_ku64(j, "size_bytes", b->size_bytes);
     json_kstr(j, "owner", text->owner_fn ? text->owner_fn(text->userdata, b->owner) : NULL);
@@ -240,11 +219,8 @@ static void write_finding(const struct inefficient_finding *f, const struct inef
     json_kbool(j, "threads", (a->flags & NM_ACCESS_THREADS) != 0);
     json_kbool(j, "inferred", is_hiding(w));
     json_khex(j, "stream", a->stream);
-    json_key(j, "allocated_ns");
-    if (b->allocated_ns)
-        json_u64(j, text->wall_fn(text->userdata, b->allocated_ns));
-    else
-        json_null(j);
+    json_ku64_or_null(j, "allocated_ns", b->allocated_ns != 0,
+                      b->allocated_ns ? text->wall_fn(text->userdata, b->allocated_ns) : 0);
     write_frames(w, text, b->stack, j);
     json_end(j);
 }

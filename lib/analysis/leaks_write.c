@@ -21,15 +21,6 @@ static int compare_finding(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-static void write_number(struct json *j, const char *key, int64_t value)
-{
-    json_key(j, key);
-    if (value < 0)
-        json_null(j);
-    else
-        json_i64(j, value);
-}
-
 static const char *owner_of(const struct leak_series *s)
 {
     static const char *const names[] = {
@@ -67,19 +58,15 @@ static void write_finding(const struct leak_input *in, const struct leak_finding
 {
     json_object(j);
     json_ku64(j, "tgid", f->series->tgid);
-    write_number(j, "rank", f->series->rank);
-    write_number(j, "device", f->series->device);
+    json_kindex(j, "rank", f->series->rank);
+    json_kindex(j, "device", f->series->device);
     json_kstr(j, "owner", owner_of(f->series));
     json_kstr(j, "level", f->series->level);
     json_kstr(j, "kind", f->kind);
     json_ki64(j, "bytes_per_hour", (int64_t)f->trend.per_hour);
     json_ki64(j, "bytes_per_hour_low", (int64_t)f->trend.per_hour_low);
     json_ki64(j, "bytes_per_hour_high", (int64_t)f->trend.per_hour_high);
-    json_key(j, "bytes_per_cycle");
-    if (f->cycles)
-        json_i64(j, (int64_t)f->per_cycle);
-    else
-        json_null(j);
+    json_ki64_or_null(j, "bytes_per_cycle", f->cycles != 0, (int64_t)f->per_cycle);
     analysis_u64(j, "cycles", f->cycles ? f->cycles : ANALYSIS_UNKNOWN);
     json_kstr(j, "cycle_source", f->cycles ? f->cycle_source : NULL);
     json_kdouble(j, "r2", f->trend.r2);
@@ -113,8 +100,8 @@ static int write_survivors(const struct leak_input *in, struct json *j)
         const struct leak_survivor *v = map_at(&in->steps->survivors, keys[i].index);
         json_object(j);
         json_ku64(j, "tgid", v->of.tgid);
-        write_number(j, "rank", v->of.rank);
-        write_number(j, "device", v->of.device);
+        json_kindex(j, "rank", v->of.rank);
+        json_kindex(j, "device", v->of.device);
         json_kstr(j, "owner", v->of.owner);
         json_kstr(j, "level", v->of.level);
         json_ku64(j, "steps", v->steps);

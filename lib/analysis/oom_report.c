@@ -11,11 +11,7 @@ static void write_holders(const struct oom_snapshot *s, struct json *j)
         const struct oom_holder *h = &s->holders[i];
         json_object(j);
         json_ku64(j, "tgid", h->tgid);
-        json_key(j, "rank");
-        if (h->rank >= 0)
-            json_i64(j, h->rank);
-        else
-            json_null(j);
+        json_kindex(j, "rank", h->rank);
         json_kstr(j, "comm", h->comm);
         json_kstr(j, "container", h->container);
         json_ku64(j, "bytes", h->bytes);
@@ -43,15 +39,6 @@ static void write_blocks(const char *key, const struct oom_block *blocks, size_t
     json_end(j);
 }
 
-static void write_int(struct json *j, const char *key, int64_t value)
-{
-    json_key(j, key);
-    if (value < 0)
-        json_null(j);
-    else
-        json_i64(j, value);
-}
-
 static void write_call(const struct oom_snapshot *s, struct json *j)
 {
     json_ku64(j, "id", s->id);
@@ -60,15 +47,11 @@ static void write_call(const struct oom_snapshot *s, struct json *j)
     json_ku64(j, "failures", s->failures);
     json_ku64(j, "tgid", s->tgid);
     json_ku64(j, "tid", s->tid);
-    write_int(j, "rank", s->rank);
-    write_int(j, "device", s->device);
+    json_kindex(j, "rank", s->rank);
+    json_kindex(j, "device", s->device);
     json_kstr(j, "comm", s->comm);
     json_kstr(j, "api", s->api[0] ? s->api : NULL);
-    json_key(j, "code");
-    if (s->code)
-        json_i64(j, s->code);
-    else
-        json_null(j);
+    json_ki64_or_null(j, "code", s->code != 0, s->code);
     analysis_u64(j, "requested_bytes", s->requested_bytes);
     json_kbool(j, "requested_is_minimum", s->is_requested_minimum);
     json_kbool(j, "recovered", s->is_recovered);

@@ -243,10 +243,8 @@ static void write_row(const struct timeline *t, const struct row *r, struct json
     ends(t, r, &first, &last);
     json_object(j);
     json_ku64(j, "tgid", r->tgid);
-    json_key(j, "rank");
-    r->rank >= 0 ? json_i64(j, r->rank) : json_null(j);
-    json_key(j, "device");
-    r->device >= 0 ? json_i64(j, r->device) : json_null(j);
+    json_kindex(j, "rank", r->rank);
+    json_kindex(j, "device", r->device);
     json_kstr(j, "level", r->level);
     json_kstr(j, "owner", r->owner[0] ? r->owner : NULL);
     json_ku64(j, "from_bytes", first);

@@ -359,11 +359,7 @@ void trace_replay_write(const struct trace_replay *r, struct json *j)
     json_kobject(j, "recording");
     json_ku64(j, "tgid", h->tgid);
     json_kstr(j, "comm", h->comm);
-    json_key(j, "rank");
-    if (h->rank >= 0)
-        json_i64(j, h->rank);
-    else
-        json_null(j);
+    json_kindex(j, "rank", h->rank);
     json_ku64(j, "begin_ns", trace_replay_wall_ns(r, r->begin_ns));
     json_ku64(j, "end_ns", trace_replay_wall_ns(r, r->end_ns));
     json_ku64(j, "at_ns", trace_replay_wall_ns(r, r->at_ns));
