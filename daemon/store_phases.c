@@ -27,6 +27,7 @@ static int on_hash(void *userdata, const struct ledger_phase_use *u)
 {
     struct writing *w = userdata;
 
+    hash_add(&w->hash, 14695981039346656037ull);
     hash_add(&w->hash, (uint64_t)u->class_id << 16 | u->device);
     hash_add(&w->hash, u->first_ns);
     hash_add(&w->hash, u->block_count != 0);
@@ -119,12 +120,10 @@ static int on_phase(void *userdata, const struct ledger_phase_use *u)
 int store_phases_write(struct store *s, const struct ledger *ledger, struct store_process *p,
                        uint64_t *rows)
 {
-    struct writing w = {
-        .store = s, .ledger = ledger, .tgid = p->facts.tgid, .hash = 14695981039346656037ull};
-    const uint64_t none = w.hash;
+    struct writing w = {.store = s, .ledger = ledger, .tgid = p->facts.tgid};
 
     ledger_each_phase(ledger, w.tgid, on_hash, &w);
-    if (w.hash == none || w.hash == p->phase_hash)
+    if (w.hash == p->phase_hash) /* 0: it has none, or another program since it was written */
         return 0;
     int r = store_process_row(s, p);
     w.process_id = p->id;

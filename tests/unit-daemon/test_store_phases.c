@@ -164,6 +164,18 @@ static void test_of_that_process_only(void **state)
     ledger_free(next_life(f, &other, 0)); /* its pid was given again */
 }
 
+static void test_another_program_has_none(void **state)
+{
+    struct fixture *f = *state;
+    struct process_facts facts = facts_make(77, 4242);
+
+    first_life(f, &facts);
+    assert_int_equal(ledger_process_exec(f->ledger, 77, f->boot_ns + SECOND), 0);
+    assert_int_equal(store_sample(f->store, f->ledger, f->boot_ns + 2 * SECOND), 0);
+    assert_int_equal(query(f, "SELECT count(*) FROM phase"), 0);
+    ledger_free(next_life(f, &facts, 0));
+}
+
 static void test_written_when_something_changed(void **state)
 {
     struct fixture *f = *state;
@@ -218,6 +230,7 @@ int main(void)
         WITH_STORE(test_the_next_daemon_knows),
         WITH_STORE(test_what_goes_on),
         WITH_STORE(test_of_that_process_only),
+        WITH_STORE(test_another_program_has_none),
         WITH_STORE(test_written_when_something_changed),
         WITH_STORE(test_rows_that_lie_are_left_out),
     };
