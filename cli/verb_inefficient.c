@@ -105,7 +105,7 @@ static int find_process(const struct args *args, int64_t *ret)
     struct json_object *document = NULL;
     struct error error = {0};
     int64_t tgid = 0, count = 0;
-    int r = ask(args, "Ps", json_object_new_object(), &document, &error);
+    int r = ask(args, "Ps", NULL, &document, &error);
 
     if (r < 0)
         return fail(exit_code_of(r), &error);

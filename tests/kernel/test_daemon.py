@@ -106,7 +106,7 @@ def test_nothing_is_written(scratch):
     def state():
         with open(f"/proc/{agent.pid}/status") as f:
             text = f.read()
-        return ([line for line in text.splitlines() if line.startswith(("TracerPid", "Threads", "SigQ", "FDSize"))],
+        return ([line for line in text.splitlines() if line.startswith(("TracerPid", "Threads", "SigPnd", "ShdPnd", "FDSize"))],
                 len(os.listdir(f"/proc/{agent.pid}/fd")))
     before = state()
     daemon.wait_target(agent.pid, "physical")
