@@ -355,7 +355,7 @@ def rule_event_abi():
     """sizes and offsets of the records between kernel and user space, from the built programs' BTF"""
     expected = {"nm_event": 96, "nm_call": 64, "nm_block": 64, "nm_pool_key": 8, "nm_pool_totals": 80,
                 "nm_small_key": 24, "nm_small_totals": 48, "nm_atb_key": 16, "nm_atb_totals": 48,
-                "nm_cpu_counters": 40, "nm_stack": 64, "nm_scope": 64}
+                "nm_cpu_counters": 40, "nm_stack": 64, "nm_code": 64, "nm_code_memory": 1488, "nm_scope": 64}
     bad = []
     with tempfile.TemporaryDirectory() as d:
         main = os.path.join(d, "abi.c")
