@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "array.h"
 #include "procfs.h"
 #include "svm.h"
 
@@ -51,14 +52,8 @@ static int list_add(struct usage_list *l, size_t first, uint32_t tgid, uint64_t 
         }
     if (l->count - first == SUMS_MAX)
         return 0;
-    if (l->count == l->capacity) {
-        size_t capacity = l->capacity ? 2 * l->capacity : 256;
-        struct usage_sum *grown = reallocarray(l->sums, capacity, sizeof(*grown));
-        if (!grown)
-            return -ENOMEM;
-        l->sums = grown;
-        l->capacity = capacity;
-    }
+    if (ARRAY_ROOM(l->sums, l->capacity, l->count) < 0)
+        return -ENOMEM;
     l->sums[l->count++] = (struct usage_sum){
         .bytes = row->current_bytes,
         .time_ns = now_ns,

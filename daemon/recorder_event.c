@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "owner.h"
+#include "array.h"
 #include "recorder_internal.h"
 #include "trace_io.h"
 
@@ -130,14 +131,8 @@ struct snapshot {
 
 static struct nm_trace_record *snapshot_add(struct snapshot *s)
 {
-    if (s->count == s->capacity) {
-        size_t capacity = s->capacity ? 2 * s->capacity : 1024;
-        struct nm_trace_record *records = reallocarray(s->records, capacity, sizeof(*records));
-        if (!records)
-            return NULL;
-        s->records = records;
-        s->capacity = capacity;
-    }
+    if (ARRAY_ROOM(s->records, s->capacity, s->count) < 0)
+        return NULL;
     s->records[s->count] = (struct nm_trace_record){0};
     return &s->records[s->count++];
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "procmaps.h"
 
 struct record_mmap2 {
@@ -75,14 +76,8 @@ bool sideband_decode(const void *record, size_t bytes, struct sideband *ret)
 
 int sideband_add(struct sideband_list *list, const struct sideband *record)
 {
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity ? 2 * list->capacity : 64;
-        struct sideband *records = reallocarray(list->records, capacity, sizeof(*records));
-        if (!records)
-            return -ENOMEM;
-        list->records = records;
-        list->capacity = capacity;
-    }
+    if (ARRAY_ROOM(list->records, list->capacity, list->count) < 0)
+        return -ENOMEM;
     list->records[list->count] = *record;
     list->records[list->count++].order = list->order_next++;
     return 0;

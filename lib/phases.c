@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "phases_internal.h"
 
 enum class_id {
@@ -94,14 +95,8 @@ int phase_row_add(struct phase_table *t, const struct phase_row *row)
 {
     if (t->row_count == PHASE_ROWS_MAX)
         return -ENOSPC;
-    if (t->row_count == t->row_capacity) {
-        size_t capacity = t->row_capacity ? 2 * t->row_capacity : 128;
-        struct phase_row *rows = reallocarray(t->rows, capacity, sizeof(*rows));
-        if (!rows)
-            return -ENOMEM;
-        t->rows = rows;
-        t->row_capacity = capacity;
-    }
+    if (ARRAY_ROOM(t->rows, t->row_capacity, t->row_count) < 0)
+        return -ENOMEM;
     t->rows[t->row_count++] = *row;
     return 0;
 }

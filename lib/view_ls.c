@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "view_rows.h"
 
 struct ls {
@@ -76,14 +77,8 @@ static int keep(struct ls *s, const struct ledger_entry *e)
         }
         return 0;
     }
-    if (s->count == s->capacity) {
-        size_t capacity = s->capacity ? 2 * s->capacity : 64;
-        struct ledger_entry *items = reallocarray(s->items, capacity, sizeof(*items));
-        if (!items)
-            return -ENOMEM;
-        s->items = items;
-        s->capacity = capacity;
-    }
+    if (ARRAY_ROOM(s->items, s->capacity, s->count) < 0)
+        return -ENOMEM;
     s->items[s->count++] = *e;
     if (limit && s->count == limit) {
         for (size_t i = s->count / 2; i-- > 0;)

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "procfacts.h"
+#include "array.h"
 #include "view_rows.h"
 
 const char view_reason_no_pool[] =
@@ -108,14 +109,8 @@ static struct view_row *row_of_device(struct collect *s, int device)
         if (rows->items[i].device == device)
             return &rows->items[i];
     }
-    if (rows->count == rows->capacity) {
-        size_t capacity = rows->capacity ? 2 * rows->capacity : 16;
-        struct view_row *items = reallocarray(rows->items, capacity, sizeof(*items));
-        if (!items)
-            return NULL;
-        rows->items = items;
-        rows->capacity = capacity;
-    }
+    if (ARRAY_ROOM(rows->items, rows->capacity, rows->count) < 0)
+        return NULL;
     struct view_row *row = &rows->items[rows->count++];
     *row = (struct view_row){
         .facts = s->process->facts,
@@ -144,14 +139,8 @@ static int on_pool(void *userdata, const struct ledger_pool *pool)
 
     if (!row)
         return -ENOMEM;
-    if (row->pool_count == row->pool_capacity) {
-        size_t capacity = row->pool_capacity ? 2 * row->pool_capacity : 2;
-        struct view_pool *pools = reallocarray(row->pools, capacity, sizeof(*pools));
-        if (!pools)
-            return -ENOMEM;
-        row->pools = pools;
-        row->pool_capacity = capacity;
-    }
+    if (ARRAY_ROOM(row->pools, row->pool_capacity, row->pool_count) < 0)
+        return -ENOMEM;
     row->pools[row->pool_count++] = (struct view_pool){
         .component = pool->component,
         .torch_device = pool->device,

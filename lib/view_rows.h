@@ -75,8 +75,6 @@ int view_comms_write(const struct ledger *l, const struct view_context *c,
  * cannot reach. */
 uint64_t view_wall_ns(const struct view_context *c, uint64_t boot_ns);
 
-/* key: value, or null where it is not known. */
-
 /* Texts of the reasons, one wording each. */
 extern const char view_reason_no_pool[];
 extern const char view_reason_late[];

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
+
 int diff_new(struct diff **ret)
 {
     struct diff *d = calloc(1, sizeof(*d));
@@ -123,14 +125,8 @@ int64_t diff_process(struct diff *d, enum diff_side side, const struct process_f
                 p = &d->processes[i];
     }
     if (!p) {
-        if (d->process_count == d->process_capacity) {
-            uint32_t capacity = d->process_capacity ? 2 * d->process_capacity : 16;
-            p = reallocarray(d->processes, capacity, sizeof(*p));
-            if (!p)
-                return -ENOMEM;
-            d->processes = p;
-            d->process_capacity = capacity;
-        }
+        if (ARRAY_ROOM(d->processes, d->process_capacity, d->process_count) < 0)
+            return -ENOMEM;
         p = &d->processes[d->process_count++];
         *p = (struct diff_process_record){
             .start_ticks = f->start_ticks, .rank = f->rank, .world_size = f->world_size};

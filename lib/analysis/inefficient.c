@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
+
 #define US 1000ull
 
 int inefficient_new(const struct inefficient_bounds *bounds, struct inefficient **ret)
@@ -62,13 +64,7 @@ static int room(struct inefficient *i)
         i->count /= 2;
         return 0;
     }
-    size_t wanted = i->capacity ? i->capacity * 2 : 64;
-    struct inefficient_finding *more = reallocarray(i->findings, wanted, sizeof(*more));
-    if (!more)
-        return -ENOMEM;
-    i->findings = more;
-    i->capacity = wanted;
-    return 0;
+    return ARRAY_ROOM(i->findings, i->capacity, i->count);
 }
 
 /* One idle stretch of a block, and by which senses it is too long. */

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "cleanup.h"
 #include "sort.h"
 
@@ -21,23 +22,9 @@ void layout_done(struct layout *l)
     memset(l, 0, sizeof(*l));
 }
 
-static int grow(void **items, size_t *capacity, size_t count, size_t size)
-{
-    if (count < *capacity)
-        return 0;
-    size_t wanted = *capacity ? *capacity * 2 : 256;
-    void *more = reallocarray(*items, wanted, size);
-    if (!more)
-        return -ENOMEM;
-    *items = more;
-    *capacity = wanted;
-    return 0;
-}
-
 int layout_add_segment(struct layout *l, const struct layout_segment *segment)
 {
-    int r =
-        grow((void **)&l->segments, &l->segment_capacity, l->segment_count, sizeof(*l->segments));
+    int r = ARRAY_ROOM(l->segments, l->segment_capacity, l->segment_count);
     if (r == 0)
         l->segments[l->segment_count++] = *segment;
     return r;
@@ -45,7 +32,7 @@ int layout_add_segment(struct layout *l, const struct layout_segment *segment)
 
 int layout_add_block(struct layout *l, const struct layout_block *block)
 {
-    int r = grow((void **)&l->blocks, &l->block_capacity, l->block_count, sizeof(*l->blocks));
+    int r = ARRAY_ROOM(l->blocks, l->block_capacity, l->block_count);
     if (r == 0)
         l->blocks[l->block_count++] = *block;
     return r;

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "cleanup.h"
 #include "leak_cycles.h"
 #include "leak_steps.h"
@@ -33,14 +34,8 @@
 static struct leak_finding *finding_add(struct leak_findings *f, const struct leak_series *s,
                                         const char *kind, const struct trend *t)
 {
-    if (f->count == f->capacity) {
-        size_t wanted = f->capacity ? f->capacity * 2 : 16;
-        struct leak_finding *more = reallocarray(f->items, wanted, sizeof(*more));
-        if (!more)
-            return NULL;
-        f->items = more;
-        f->capacity = wanted;
-    }
+    if (ARRAY_ROOM(f->items, f->capacity, f->count) < 0)
+        return NULL;
     struct leak_finding *n = &f->items[f->count++];
     *n = (struct leak_finding){.series = s,
                                .since_ns = s->count ? s->samples[0].time_ns : 0,

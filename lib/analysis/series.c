@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
+
 struct series_grid series_grid_over(uint64_t first_ns, uint64_t last_ns, uint64_t interval_ns,
                                     uint64_t gap_ns)
 {
@@ -40,14 +42,8 @@ static int put(struct series *s, const struct series_grid *grid, const struct se
         }
         return 0;
     }
-    if (s->count == s->capacity) {
-        size_t capacity = s->capacity ? s->capacity * 2 : 32;
-        struct series_sample *more = reallocarray(s->samples, capacity, sizeof(*more));
-        if (!more)
-            return -ENOMEM;
-        s->samples = more;
-        s->capacity = capacity;
-    }
+    if (ARRAY_ROOM(s->samples, s->capacity, s->count) < 0)
+        return -ENOMEM;
     s->samples[s->count++] = *sample;
     return 0;
 }
