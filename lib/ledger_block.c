@@ -179,9 +179,8 @@ static int workspace_apply(struct ledger *l, struct process *p, struct pool *poo
     return r;
 }
 
-/* Drops a caching block, at whichever level it is. */
-static void caching_drop(struct ledger *l, struct process *p, struct pool *pool, uint32_t number,
-                         uint64_t time_ns)
+void caching_drop(struct ledger *l, struct process *p, struct pool *pool, uint32_t number,
+                  uint64_t time_ns)
 {
     const struct entry *e = entry_at(p, number);
     if (entry_level(p, e) == LEVEL_BLOCK)

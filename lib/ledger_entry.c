@@ -267,6 +267,15 @@ void entry_drop(struct ledger *l, struct process *p, uint32_t number, uint64_t t
     map_remove(&p->entries, number);
 }
 
+static void row_change(struct process *p, struct entry *e, uint32_t row, uint32_t inferred,
+                       uint64_t time_ns)
+{
+    sums_change(p, e, -1, time_ns);
+    e->row = (uint16_t)row;
+    row_at(p, row)->inferred |= inferred;
+    sums_change(p, e, 1, time_ns);
+}
+
 int entry_move(struct ledger *l, struct process *p, uint32_t number, enum ledger_level level,
                uint64_t time_ns)
 {
@@ -278,10 +287,7 @@ int entry_move(struct ledger *l, struct process *p, uint32_t number, enum ledger
         l->stats.dropped_entries++;
         return NOT_APPLIED;
     }
-    sums_change(p, e, -1, time_ns);
-    e->row = (uint16_t)row;
-    row_at(p, row)->inferred |= inferred;
-    sums_change(p, e, 1, time_ns);
+    row_change(p, e, row, inferred, time_ns);
     return 0;
 }
 
@@ -293,10 +299,7 @@ int entry_reown(struct ledger *l, struct process *p, uint32_t number, uint32_t o
     uint32_t row;
     if (row_get(p, owner, (uint16_t)old->key, (enum ledger_level)old->key_b, &row) < 0)
         return NOT_APPLIED;
-    sums_change(p, e, -1, time_ns);
-    e->row = (uint16_t)row;
-    row_at(p, row)->inferred |= inferred;
-    sums_change(p, e, 1, time_ns);
+    row_change(p, e, row, inferred, time_ns);
     return 0;
 }
 

@@ -359,6 +359,9 @@ int free_unmatched(struct ledger *l, struct process *p, const struct nm_event *e
 /* ledger_block.c: a segment of a pool came (bytes > 0) or went. device is the driver's id. */
 void pool_segment_change(struct process *p, uint8_t flags, uint16_t device, uint64_t time_ns,
                          int64_t bytes);
+/* Drops a caching block, at whichever level it is. */
+void caching_drop(struct ledger *l, struct process *p, struct pool *pool, uint32_t number,
+                  uint64_t time_ns);
 struct pool *pool_find(const struct process *p, uint16_t user_device, uint8_t component);
 /* The same, made if missing; NULL out of memory or out of range. */
 struct pool *pool_get(struct ledger *l, struct process *p, uint8_t device, uint8_t component);

@@ -100,16 +100,6 @@ int ledger_seen_pool(struct ledger *l, uint32_t tgid, uint16_t device,
     return 0;
 }
 
-static void block_drop(struct ledger *l, struct process *p, struct pool *pool, uint32_t number,
-                       uint64_t now_ns)
-{
-    const struct entry *e = entry_at(p, number);
-
-    if (entry_level(p, e) == LEVEL_BLOCK)
-        pool->pub.known_block_bytes -= (int64_t)e->bytes;
-    entry_drop(l, p, number, now_ns);
-}
-
 int ledger_seen_block(struct ledger *l, uint32_t tgid, const struct ledger_seen_block *b)
 {
     struct process *p = process_of(l, tgid);
@@ -153,7 +143,7 @@ int ledger_seen_block(struct ledger *l, uint32_t tgid, const struct ledger_seen_
             spec.api = e->api;
             spec.stack = e->stack;
         }
-        block_drop(l, p, pool, number, spec.time_ns);
+        caching_drop(l, p, pool, number, spec.time_ns);
     }
     int r = entry_add(l, p, &spec, NULL);
     if (r == 0)
@@ -182,7 +172,7 @@ int64_t ledger_seen_end(struct ledger *l, uint32_t tgid, uint64_t now_ns)
             continue;
         pool = pool_find(p, (uint16_t)(e->key_b >> 8), NM_BLOCK_CACHING);
         if (pool) {
-            block_drop(l, p, pool, n, now_ns);
+            caching_drop(l, p, pool, n, now_ns);
             dropped++;
         }
     }

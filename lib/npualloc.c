@@ -35,7 +35,7 @@ void npualloc_done(struct npualloc *a)
     *a = (struct npualloc){0};
 }
 
-static struct npualloc_device *device_find(struct npualloc *a, uint8_t device)
+struct npualloc_device *npualloc_device_get(struct npualloc *a, uint8_t device)
 {
     for (unsigned i = 0; i < a->device_count; i++)
         if (a->devices[i].device == device)
@@ -54,7 +54,7 @@ static int sums_make(struct npualloc_walk *w)
     qsort(a->blocks, a->block_count, sizeof(*a->blocks), compare_blocks);
     for (size_t i = 0; i < a->block_count; i++) {
         struct npualloc_block *b = &a->blocks[i];
-        struct npualloc_device *d = device_find(a, b->device);
+        struct npualloc_device *d = npualloc_device_get(a, b->device);
         uint32_t number = map_find(&w->pools, b->pool, 0);
         if (number) {
             const struct npualloc_seen *pool = map_at(&w->pools, number);

@@ -58,4 +58,7 @@ int npualloc_take_chain(struct npualloc_walk *w, uint64_t record);
 /* Takes the free blocks of every pool of every device; fills the devices' statistics. */
 int npualloc_take_pools(struct npualloc_walk *w);
 
+/* The record of a device, made at first sight; NULL: there are too many. */
+struct npualloc_device *npualloc_device_get(struct npualloc *a, uint8_t device);
+
 #endif

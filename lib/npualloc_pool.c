@@ -27,17 +27,6 @@
 #define PRIVATE_ENTRY_BYTES 32u /* {distance, pool id (2 words), pointer} */
 #define PRIVATE_SLOTS_MAX 65536u
 
-static struct npualloc_device *device_of(struct npualloc *a, uint8_t device)
-{
-    for (unsigned i = 0; i < a->device_count; i++)
-        if (a->devices[i].device == device)
-            return &a->devices[i];
-    if (a->device_count == NPUALLOC_DEVICES_MAX)
-        return NULL;
-    a->devices[a->device_count] = (struct npualloc_device){.device = device};
-    return &a->devices[a->device_count++];
-}
-
 static int block_append(struct npualloc_walk *w, const struct npualloc_block *block)
 {
     struct npualloc *out = w->out;
@@ -343,7 +332,7 @@ static int devices_take(struct npualloc_walk *w, uint64_t vector, unsigned count
     int found = 0, r = image_read(w->image, vector, objects, count * sizeof(objects[0]));
 
     for (unsigned i = 0; r >= 0 && i < count; i++) {
-        struct npualloc_device *device = device_of(w->out, (uint8_t)i);
+        struct npualloc_device *device = npualloc_device_get(w->out, (uint8_t)i);
         if (!device || !image_pointer(objects[i]))
             continue;
         r = device_take(w, objects[i], words_of(objects, count, i), device);
