@@ -14,11 +14,9 @@
 #include "driver_usage.h"
 #include "log.h"
 #include "manager.h"
-#include "methods.h"
 #include "oom_capture.h"
 #include "oom_track.h"
 #include "python.h"
-#include "store_oom.h"
 #include "view.h"
 
 #define REST_DEVICES 64
@@ -36,11 +34,6 @@ struct open_failure {
     char *line; /* command line of its server */
 };
 
-struct unsaved {
-    struct store_oom row;
-    char *document;
-};
-
 struct latest {
     uint32_t tgid;
     bool is_recovered;
@@ -51,7 +44,7 @@ struct oom_log {
     struct manager *m;
     struct oom_track track;
     struct open_failure open[OOM_TRACK_SLOTS];
-    struct unsaved unsaved[OOM_UNSAVED_MAX]; /* oldest first */
+    struct oom_unsaved unsaved[OOM_UNSAVED_MAX]; /* oldest first */
     size_t unsaved_count;
     int64_t last_id;
     uint64_t rest_bytes[REST_DEVICES]; /* of idle cards; ANALYSIS_UNKNOWN */
@@ -213,7 +206,7 @@ static void keep_unsaved(struct oom_log *log, const struct store_oom *row, char 
     } else {
         free(log->unsaved[at].document);
     }
-    log->unsaved[at] = (struct unsaved){.row = *row, .document = document};
+    log->unsaved[at] = (struct oom_unsaved){.row = *row, .document = document};
     log->unsaved[at].row.document = document;
 }
 
@@ -379,6 +372,17 @@ void oom_log_exit(struct oom_log *log, uint32_t tgid)
     turn(log, true);
 }
 
+const struct oom_unsaved *oom_log_unsaved(const struct oom_log *log, size_t *ret_count)
+{
+    *ret_count = log->unsaved_count;
+    return log->unsaved;
+}
+
+int64_t oom_log_last_id(const struct oom_log *log)
+{
+    return log->last_id;
+}
+
 struct oom_log *oom_log_free(struct oom_log *log)
 {
     if (!log)
@@ -388,165 +392,4 @@ struct oom_log *oom_log_free(struct oom_log *log)
         free(log->unsaved[i].document);
     free(log);
     return NULL;
-}
-
-/* --- the methods --- */
-
-#define FILTER_MAX 64
-
-struct list {
-    struct json *j;
-    uint64_t tgids[FILTER_MAX], ranks[FILTER_MAX], devices[FILTER_MAX];
-    size_t tgid_count, rank_count, device_count;
-    uint64_t limit;
-    const struct oom_log *log;
-};
-
-static bool fits(const uint64_t *values, size_t count, int64_t value)
-{
-    for (size_t i = 0; i < count; i++)
-        if ((int64_t)values[i] == value)
-            return true;
-    return count == 0;
-}
-
-static int list_row(struct list *list, const struct store_oom *o)
-{
-    struct json *j = list->j;
-
-    if (!fits(list->tgids, list->tgid_count, o->tgid) ||
-        !fits(list->ranks, list->rank_count, o->rank) ||
-        !fits(list->devices, list->device_count, o->device))
-        return 0;
-    if (list->limit == 0)
-        return 1;
-    list->limit--;
-    json_object(j);
-    json_ki64(j, "id", o->id);
-    json_ku64(j, "failed_ns", o->wall_ns);
-    json_ku64(j, "tgid", o->tgid);
-    json_kindex(j, "rank", o->rank);
-    json_kindex(j, "device", o->device);
-    json_kstr(j, "comm", o->comm);
-    json_kstr(j, "verdict", o->verdict);
-    json_kbool(j, "recovered", o->is_recovered);
-    json_ku64(j, "failures", o->failures);
-    analysis_u64(j, "requested_bytes", o->requested_bytes);
-    json_kstr(j, "reason", o->reason);
-    json_end(j);
-    return 0;
-}
-
-static const struct unsaved *find_unsaved(const struct oom_log *log, int64_t id)
-{
-    for (size_t i = 0; i < log->unsaved_count; i++)
-        if (log->unsaved[i].row.id == id)
-            return &log->unsaved[i];
-    return NULL;
-}
-
-static int on_saved(void *userdata, const struct store_oom *o)
-{
-    struct list *list = userdata;
-    return find_unsaved(list->log, o->id) ? 0 : list_row(list, o); /* the newer text was shown */
-}
-
-static void header(struct manager *m, struct json *j)
-{
-    const struct ring_stats *s = ring_stats(m->ring);
-    struct view_context c = {
-        .wall_ns = manager_wall_ns(),
-        .boot_ns = manager_boot_ns(),
-        .host = m->host,
-        .complete = s->kernel.lost == 0 && s->kernel.map_full == 0 && s->kernel.read_failed == 0,
-        .lost_events = s->kernel.lost,
-    };
-    view_header(&c, j);
-}
-
-int oom_method_list(struct api_call *call, void *userdata)
-{
-    struct manager *m = userdata;
-    struct json j = {};
-    struct list list = {.j = &j, .limit = STORE_OOM_ROWS_MAX, .log = m->oom};
-    int r = api_param_u64s(call, "tgid", UINT32_MAX, list.tgids, FILTER_MAX, &list.tgid_count);
-
-    if (r >= 0)
-        r = api_param_u64s(call, "rank", INT32_MAX, list.ranks, FILTER_MAX, &list.rank_count);
-    if (r >= 0)
-        r = api_param_u64s(call, "device", UINT16_MAX, list.devices, FILTER_MAX,
-                           &list.device_count);
-    if (r >= 0)
-        r = api_param_u64(call, "limit", STORE_OOM_ROWS_MAX, &list.limit);
-    if (r >= 0)
-        r = api_params_done(call);
-    if (r < 0)
-        return r;
-    manager_sync(m);
-    oom_log_turn(m->oom);
-    json_object(&j);
-    json_key(&j, "document");
-    json_object(&j);
-    header(m, &j);
-    json_karray(&j, "reports");
-    for (size_t i = m->oom->unsaved_count; i-- > 0;)
-        list_row(&list, &m->oom->unsaved[i].row);
-    r = store_oom_each(m->store, on_saved, &list);
-    json_end(&j);
-    json_end(&j);
-    json_end(&j);
-    r = r < 0 ? r : api_reply_json(call, &j);
-    json_done(&j);
-    return r;
-}
-
-static int reply_document(struct api_call *call, struct manager *m, const char *members)
-{
-    struct json j = {};
-    char *text = NULL;
-    int r;
-
-    json_object(&j);
-    header(m, &j);
-    json_end(&j);
-    r = json_finish(&j);
-    if (r == 0 &&
-        asprintf(&text, "{\"document\":%.*s,%s}}", (int)j.length - 1, j.data, members) < 0)
-        r = -ENOMEM;
-    json_done(&j);
-    if (r == 0)
-        r = api_reply(call, text);
-    free(text);
-    return r;
-}
-
-int oom_method_show(struct api_call *call, void *userdata)
-{
-    struct manager *m = userdata;
-    const struct unsaved *unsaved;
-    char message[64], *document = NULL;
-    uint64_t id = 0;
-    int r = api_param_u64(call, "id", INT64_MAX, &id);
-
-    if (r >= 0)
-        r = api_params_done(call);
-    if (r < 0)
-        return r;
-    manager_sync(m);
-    oom_log_turn(m->oom);
-    if (!id) /* the newest */
-        id = (uint64_t)m->oom->last_id;
-    unsaved = find_unsaved(m->oom, (int64_t)id);
-    if (unsaved)
-        return reply_document(call, m, unsaved->document);
-    r = store_oom_document(m->store, (int64_t)id, &document);
-    if (r == -ENOENT) {
-        snprintf(message, sizeof(message), "out-of-memory report %llu: there is none",
-                 (unsigned long long)id);
-        api_error(call, "NoSuchProcess", message, "npumem oom list");
-        return 0;
-    }
-    r = r < 0 ? r : reply_document(call, m, document);
-    free(document);
-    return r;
 }

@@ -13,9 +13,16 @@
 #include "budget_view.h"
 #include "cleanup.h"
 #include "event.h"
+#include "store_oom.h"
 
 struct manager;
 struct oom_log;
+
+/* A report that is not on disk. */
+struct oom_unsaved {
+    struct store_oom row;
+    char *document; /* members of its object */
+};
 
 #define OOM_CAPTURES_PER_SECOND 8
 #define OOM_LATEST_MAX 256 /* failures that are remembered beside their reports */
@@ -41,5 +48,11 @@ void oom_log_count(const struct oom_log *log, uint32_t tgid, uint64_t *ret_failu
 /* The newest failure for good of a process of this number, of the last OOM_LATEST_MAX of all.
  * false: none since the daemon started. */
 bool oom_log_newest(const struct oom_log *log, uint32_t tgid, struct budget_failure *ret);
+
+/* The reports that are not on disk, the oldest first; borrowed, until the next turn. One of the
+ * same id on disk is older. */
+const struct oom_unsaved *oom_log_unsaved(const struct oom_log *log, size_t *ret_count);
+/* Id of the newest report; 0 none. */
+int64_t oom_log_last_id(const struct oom_log *log);
 
 #endif

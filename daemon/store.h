@@ -103,7 +103,8 @@ int store_checkpoint(struct store *store, const struct ledger *ledger);
  * block. */
 int store_checkpoint_all(struct store *store, const struct ledger *ledger);
 
-/* Writes a sample of every live process that changed since its last one, and its phases. Returns 0 or -errno. */
+/* Writes a sample of every live process that changed since its last one, and its phases. Returns 0
+ * or -errno. */
 int store_sample(struct store *store, const struct ledger *ledger, uint64_t now_ns);
 
 /* Puts what was kept of the phases of a living process (as an earlier daemon saw it) into the
