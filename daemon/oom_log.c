@@ -17,7 +17,6 @@
 #include "oom_capture.h"
 #include "oom_track.h"
 #include "python.h"
-#include "view.h"
 
 #define REST_DEVICES 64
 /* How often the idle baseline of cards is measured, so that it is known when a process dies at
