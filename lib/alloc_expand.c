@@ -131,7 +131,7 @@ int alloc_expand(struct alloc_model *m, struct alloc_pool *pool, uint64_t bytes,
     }
     if (r < 0)
         return r;
-    alloc_tree_erase(&pool->blocks, at);
+    alloc_bins_erase(pool, at);
     *ret = at;
     return 0;
 }
@@ -167,7 +167,7 @@ static void unmap_block(struct alloc_model *m, struct alloc_pool *pool, struct a
             alloc_block_done(m, before);
         return;
     }
-    alloc_tree_erase(&pool->blocks, b);
+    alloc_bins_erase(pool, b);
     struct alloc_block whole = *b;
     b->address = from;
     b->bytes = to - from;
@@ -199,15 +199,15 @@ static void unmap_block(struct alloc_model *m, struct alloc_pool *pool, struct a
 
 void alloc_unmap_pool(struct alloc_model *m, struct alloc_pool *pool)
 {
-    struct alloc_block key = {0}, *next;
+    struct alloc_block *next;
 
-    for (struct alloc_block *b = alloc_tree_lower(&pool->blocks, &key); b; b = next) {
+    for (struct alloc_block *b = alloc_bins_walk(pool, NULL); b; b = next) {
         /* what unmapping leaves of b sorts before it or was looked at: remember a place, not a
          * block
          */
         struct alloc_block place = *b;
         if (b->segment)
             unmap_block(m, pool, b);
-        next = alloc_tree_next(&pool->blocks, &place);
+        next = alloc_bins_walk(pool, &place);
     }
 }

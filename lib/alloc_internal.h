@@ -4,7 +4,8 @@
  *
  *   alloc_model.c   the requests: search, split, merge, flush, collect
  *   alloc_expand.c  expandable segments: addresses that granules back
- *   alloc_tree.c    free blocks in order of (stream, size, address)
+ *   alloc_bins.c    the free blocks of a pool, by stream and size
+ *   alloc_tree.c    blocks in order of (stream, size, address)
  */
 #ifndef NPUMEM_ALLOC_INTERNAL_H
 #define NPUMEM_ALLOC_INTERNAL_H
@@ -34,24 +35,41 @@ struct alloc_block {
     bool is_allocated, is_active, is_unmapped, is_small;
 };
 
-/* One tree; is_by_size: (stream, size, address), else (stream, address). */
+/* One tree: (stream, size, address); is_by_address: (stream, address). */
 struct alloc_tree {
     struct alloc_block *root;
-    uint32_t random;
-    bool is_by_size;
+    bool is_by_address;
 };
 void alloc_tree_insert(struct alloc_tree *t, struct alloc_block *b);
 void alloc_tree_erase(struct alloc_tree *t, struct alloc_block *b);
-/* The first block not before key; the one after b. NULL at the end. */
+/* The first of all; the first not before key; the one after b; the one before it. NULL: none. */
+struct alloc_block *alloc_tree_first(const struct alloc_tree *t);
 struct alloc_block *alloc_tree_lower(const struct alloc_tree *t, const struct alloc_block *key);
 struct alloc_block *alloc_tree_next(const struct alloc_tree *t, const struct alloc_block *b);
 struct alloc_block *alloc_tree_before(const struct alloc_tree *t, const struct alloc_block *b);
 
+#define ALLOC_STREAMS_MAX 2048 /* of a pool, 14 KB each; a device has fewer */
+
+struct alloc_bins;
 struct alloc_pool {
-    struct alloc_tree blocks, unmapped;
+    struct alloc_bins *streams, *latest; /* free and mapped */
+    size_t stream_count;
+    struct alloc_tree unmapped;
     uint64_t clock; /* searches, for garbage collection */
     bool is_small;
 };
+
+/* Before the first block of a stream. Returns 0; -E2BIG; -ENOMEM. */
+int alloc_bins_make(struct alloc_pool *pool, uint64_t stream);
+void alloc_bins_done(struct alloc_pool *pool);
+void alloc_bins_insert(struct alloc_pool *pool, struct alloc_block *b);
+void alloc_bins_erase(struct alloc_pool *pool, struct alloc_block *b);
+/* As alloc_tree_lower(), _next() and _before(), among the free blocks of the same stream. */
+struct alloc_block *alloc_bins_lower(struct alloc_pool *pool, const struct alloc_block *key);
+struct alloc_block *alloc_bins_next(struct alloc_pool *pool, const struct alloc_block *b);
+struct alloc_block *alloc_bins_before(struct alloc_pool *pool, const struct alloc_block *b);
+/* The one after `from` (NULL: the first), among those of all streams. */
+struct alloc_block *alloc_bins_walk(struct alloc_pool *pool, const struct alloc_block *from);
 
 #define ALLOC_CHUNK 1024
 struct alloc_chunk {

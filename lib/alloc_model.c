@@ -56,7 +56,10 @@ void alloc_block_splice(struct alloc_block *b, struct alloc_block *prev, struct 
 void alloc_block_merge(struct alloc_model *m, struct alloc_pool *pool, struct alloc_block *dst,
                        struct alloc_block *src)
 {
-    alloc_tree_erase(src->is_unmapped ? &pool->unmapped : &pool->blocks, src);
+    if (src->is_unmapped)
+        alloc_tree_erase(&pool->unmapped, src);
+    else
+        alloc_bins_erase(pool, src);
     if (dst->prev == src) {
         dst->address = src->address;
         alloc_block_splice(dst, src->prev, dst->next);
@@ -70,7 +73,7 @@ void alloc_block_merge(struct alloc_model *m, struct alloc_pool *pool, struct al
 void alloc_pool_put(struct alloc_pool *pool, struct alloc_block *b)
 {
     b->collect_clock = pool->clock;
-    alloc_tree_insert(&pool->blocks, b);
+    alloc_bins_insert(pool, b);
 }
 
 static struct alloc_pool *pool_of(struct alloc_model *m, uint64_t bytes)
@@ -169,20 +172,19 @@ static struct alloc_block *find_free(struct alloc_model *m, struct alloc_pool *p
 {
     const struct alloc_conf *conf = &m->options.conf;
     struct alloc_block key = {.stream = stream, .bytes = bytes};
-    struct alloc_block *b = alloc_tree_lower(&pool->blocks, &key), *next;
+    struct alloc_block *b = alloc_bins_lower(pool, &key), *next;
 
     pool->clock++;
-    if (!b || b->stream != stream)
+    if (!b)
         return NULL;
     /* best fit goes by what a block could grow to, so that the end of a segment is kept */
-    while (b->segment && (next = alloc_tree_next(&pool->blocks, b)) && next->stream == stream &&
-           reach(next) < reach(b))
+    while (b->segment && (next = alloc_bins_next(pool, b)) && reach(next) < reach(b))
         b = next;
     if (bytes < conf->max_split_bytes && b->bytes >= conf->max_split_bytes)
         return NULL;
     if (bytes >= conf->max_split_bytes && b->bytes >= bytes + conf->max_non_split_rounding_bytes)
         return NULL;
-    alloc_tree_erase(&pool->blocks, b);
+    alloc_bins_erase(pool, b);
     return b;
 }
 
@@ -190,17 +192,17 @@ static struct alloc_block *find_free(struct alloc_model *m, struct alloc_pool *p
 
 static void free_segment(struct alloc_model *m, struct alloc_pool *pool, struct alloc_block *b)
 {
-    alloc_tree_erase(&pool->blocks, b);
+    alloc_bins_erase(pool, b);
     alloc_model_give(m, b->bytes, 1);
     alloc_block_done(m, b);
 }
 
 static void release_pool(struct alloc_model *m, struct alloc_pool *pool)
 {
-    struct alloc_block key = {0}, *next;
+    struct alloc_block *next;
 
-    for (struct alloc_block *b = alloc_tree_lower(&pool->blocks, &key); b; b = next) {
-        next = alloc_tree_next(&pool->blocks, b);
+    for (struct alloc_block *b = alloc_bins_walk(pool, NULL); b; b = next) {
+        next = alloc_bins_walk(pool, b);
         if (!b->segment && !is_split(b))
             free_segment(m, pool, b);
     }
@@ -219,7 +221,7 @@ static void collect(struct alloc_model *m)
 {
     uint64_t threshold = (uint64_t)(m->options.conf.gc_threshold * (double)m->limit_bytes);
     struct alloc_pool *pool = &m->large;
-    struct alloc_block key = {0}, *next;
+    struct alloc_block *next;
     double age = 0;
     uint64_t count = 0, freed = 0, target;
     bool progress = true;
@@ -227,8 +229,7 @@ static void collect(struct alloc_model *m)
     if (m->stats.reserved_bytes <= threshold)
         return;
     target = m->stats.reserved_bytes - threshold;
-    for (struct alloc_block *b = alloc_tree_lower(&pool->blocks, &key); b;
-         b = alloc_tree_next(&pool->blocks, b))
+    for (struct alloc_block *b = NULL; (b = alloc_bins_walk(pool, b));)
         if (!is_split(b)) {
             age += (double)(pool->clock - b->collect_clock);
             count++;
@@ -239,9 +240,9 @@ static void collect(struct alloc_model *m)
     while (freed < target && progress && count) {
         double mean = age / (double)count;
         progress = false;
-        for (struct alloc_block *b = alloc_tree_lower(&pool->blocks, &key); b; b = next) {
+        for (struct alloc_block *b = alloc_bins_walk(pool, NULL); b; b = next) {
             double own = (double)(pool->clock - b->collect_clock);
-            next = alloc_tree_next(&pool->blocks, b);
+            next = alloc_bins_walk(pool, b);
             if (is_split(b) || own < mean)
                 continue;
             progress = true;
@@ -264,14 +265,13 @@ static bool release_oversize(struct alloc_model *m, struct alloc_pool *pool, uin
 
     if (limit == ALLOC_CONF_NO_SPLIT_LIMIT)
         return false;
-    struct alloc_block *b = alloc_tree_lower(&pool->blocks, &key), *before;
-    if (b && b->stream == stream) {
+    struct alloc_block *b = alloc_bins_lower(pool, &key), *before;
+    if (b) {
         free_segment(m, pool, b);
         return true;
     }
-    for (b = alloc_tree_before(&pool->blocks, &key);
-         b && freed < wanted && b->stream == stream && b->bytes >= limit; b = before) {
-        before = alloc_tree_before(&pool->blocks, b);
+    for (b = alloc_bins_before(pool, &key); b && freed < wanted && b->bytes >= limit; b = before) {
+        before = alloc_bins_before(pool, b);
         freed += b->bytes;
         free_segment(m, pool, b);
     }
@@ -366,9 +366,12 @@ int alloc_model_malloc(struct alloc_model *m, uint64_t bytes, uint64_t stream,
                        struct alloc_block **ret)
 {
     struct alloc_pool *pool = pool_of(m, bytes);
-    struct alloc_block *b = find_free(m, pool, bytes, stream), *rest;
-    int r = 0;
+    struct alloc_block *b, *rest;
+    int r = alloc_bins_make(pool, stream);
 
+    if (r < 0)
+        return r;
+    b = find_free(m, pool, bytes, stream);
     m->stats.requests++;
     if (!b)
         r = new_memory(m, pool, bytes, stream, &b);
@@ -447,8 +450,7 @@ int alloc_model_new(const struct alloc_model_options *options, struct alloc_mode
         m->limit_bytes = (uint64_t)(options->fraction * (double)m->options.card_bytes);
     m->next_address = FIRST_ADDRESS;
     m->small.is_small = true;
-    m->small.blocks = m->large.blocks = (struct alloc_tree){NULL, 2463534242u, true};
-    m->small.unmapped = m->large.unmapped = (struct alloc_tree){NULL, 2463534242u, false};
+    m->small.unmapped.is_by_address = m->large.unmapped.is_by_address = true;
     *ret = m;
     return 0;
 }
@@ -468,19 +470,19 @@ struct alloc_model *alloc_model_free(struct alloc_model *m)
         after = segment->next;
         free(segment);
     }
+    alloc_bins_done(&m->small);
+    alloc_bins_done(&m->large);
     free(m);
     return NULL;
 }
 
-void alloc_model_stats(const struct alloc_model *m, struct alloc_model_stats *ret)
+void alloc_model_stats(struct alloc_model *m, struct alloc_model_stats *ret)
 {
-    const struct alloc_pool *pools[] = {&m->small, &m->large};
-    struct alloc_block key = {0};
+    struct alloc_pool *pools[] = {&m->small, &m->large};
 
     *ret = m->stats;
     for (size_t i = 0; i < ARRAY_SIZE(pools); i++)
-        for (struct alloc_block *b = alloc_tree_lower(&pools[i]->blocks, &key); b;
-             b = alloc_tree_next(&pools[i]->blocks, b)) {
+        for (struct alloc_block *b = NULL; (b = alloc_bins_walk(pools[i], b));) {
             ret->holes++;
             if (b->bytes > ret->largest_hole_bytes)
                 ret->largest_hole_bytes = b->bytes;

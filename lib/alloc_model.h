@@ -45,7 +45,8 @@ DEFINE_CLEANUP(struct alloc_model *, alloc_model_free)
 uint64_t alloc_model_round(const struct alloc_conf *conf, uint64_t bytes);
 
 /* Takes a block of at least rounded_bytes (a result of alloc_model_round()). Returns 0; -ENOSPC out
- * of memory as the process would see it (counted); -ENOMEM. Cost: O(log free blocks). */
+ * of memory as the process would see it (counted); -ENOMEM; -E2BIG on more than 2048
+ * streams. Cost: O(log free blocks of about that size). */
 int alloc_model_malloc(struct alloc_model *m, uint64_t rounded_bytes, uint64_t stream,
                        struct alloc_block **ret);
 /* Its user lets go; another stream may still use it (it stays active). */
@@ -58,6 +59,6 @@ uint64_t alloc_model_block_bytes(const struct alloc_block *block);
 void alloc_model_empty_cache(struct alloc_model *m);
 
 /* Figures as of now. Cost: holes are counted, linear in free blocks. */
-void alloc_model_stats(const struct alloc_model *m, struct alloc_model_stats *ret);
+void alloc_model_stats(struct alloc_model *m, struct alloc_model_stats *ret);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * alloc_tree.c - a treap of blocks; priorities come from a generator of its own, so that runs
- * repeat.
+ * alloc_tree.c - a treap of blocks; priorities come from the addresses, so that runs repeat.
  */
 #include "alloc_internal.h"
 
@@ -10,7 +9,7 @@ static int compare(const struct alloc_tree *t, const struct alloc_block *a,
 {
     if (a->stream != b->stream)
         return a->stream < b->stream ? -1 : 1;
-    if (t->is_by_size && a->bytes != b->bytes)
+    if (!t->is_by_address && a->bytes != b->bytes)
         return a->bytes < b->bytes ? -1 : 1;
     if (a->address != b->address)
         return a->address < b->address ? -1 : 1;
@@ -40,10 +39,8 @@ void alloc_tree_insert(struct alloc_tree *t, struct alloc_block *b)
 {
     struct alloc_block **at = &t->root;
 
-    t->random ^= t->random << 13; /* xorshift32; never 0 */
-    t->random ^= t->random >> 17;
-    t->random ^= t->random << 5;
-    b->priority = t->random;
+    /* Fibonacci hashing: 2^64 / golden ratio */
+    b->priority = (uint32_t)(b->address / ALLOC_MIN_BLOCK * 0x9e3779b97f4a7c15u >> 32);
     while (*at && (*at)->priority >= b->priority)
         at = compare(t, *at, b) < 0 ? &(*at)->right : &(*at)->left;
     split(t, *at, b, &b->left, &b->right);
@@ -69,6 +66,15 @@ void alloc_tree_erase(struct alloc_tree *t, struct alloc_block *b)
     }
     *at = left ? left : right;
     b->left = b->right = NULL;
+}
+
+struct alloc_block *alloc_tree_first(const struct alloc_tree *t)
+{
+    struct alloc_block *b = t->root;
+
+    while (b && b->left)
+        b = b->left;
+    return b;
 }
 
 struct alloc_block *alloc_tree_lower(const struct alloc_tree *t, const struct alloc_block *key)

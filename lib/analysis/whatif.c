@@ -8,6 +8,7 @@
  */
 #include "whatif.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -191,7 +192,10 @@ int whatif_job_run(struct trace_reader *trace, struct whatif_job *job)
         o.available_bytes = trace->header.available_bytes;
     if (!o.fraction && o.conf.keys & ALLOC_CONF_FRACTION)
         o.fraction = o.conf.memory_fraction;
-    return job->r = whatif_replay(trace, &o, ret);
+    job->r = whatif_replay(trace, &o, ret);
+    if (job->r == -E2BIG)
+        error_set(&job->error, E2BIG, "the recording has blocks on too many streams of a device");
+    return job->r;
 }
 
 static void run_in_turn(void *userdata, struct trace_reader *trace, struct whatif_job *jobs,
