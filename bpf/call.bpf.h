@@ -284,6 +284,12 @@ NM_INLINE int nm_api_leave(struct pt_regs *ctx, struct nm_thread *t, struct nm_f
     return 0;
 }
 
+/* Whether this return ends the call of that row that the frame is of. */
+NM_INLINE int nm_is_call_end(struct pt_regs *ctx, const struct nm_frame *f, u32 row)
+{
+    return f->row == row && nm_is_own_return(f->sp, PT_REGS_SP(ctx));
+}
+
 NM_INLINE int nm_call_leave(struct pt_regs *ctx, u32 row, u32 level, u32 kind, int address,
                             int size, int flags, int handle, u32 call_flags)
 {
@@ -294,7 +300,7 @@ NM_INLINE int nm_call_leave(struct pt_regs *ctx, u32 row, u32 level, u32 kind, i
     if (!t)
         return 0;
     f = &t->frame[level];
-    if (f->row != row || !nm_is_own_return(f->sp, PT_REGS_SP(ctx)))
+    if (!nm_is_call_end(ctx, f, row))
         return 0;
     f->row = 0;
     if (NM_KIND_IS_FREE(kind))

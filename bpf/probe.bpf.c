@@ -6,7 +6,8 @@
  * the link's cookie is the row. That makes two links per library instead of two per function;
  * closing a link waits for a grace period of about 50 ms, so it is what lets the daemon stop in
  * time. Older kernels get one pair of programs per row (enter_<id>, leave_<id>), which need no
- * cookie. What the programs do is in call.bpf.h (C functions), entry.bpf.h (C++ functions, entry
+ * cookie; in the legacy build leave_<id> only says which row it is and goes on in leave_any.
+ * What the programs do is in call.bpf.h (C functions), entry.bpf.h (C++ functions, entry
  * only) and access.bpf.h (windows of accesses, entry only).
  */
 #include "state.bpf.h"
@@ -26,7 +27,6 @@ enum nm_row {
     NM_ROW_COUNT
 };
 
-#ifndef NM_LEGACY
 /* The rows as data, for the programs that serve all of them. */
 struct nm_row_desc {
     u8 level, kind;
@@ -40,6 +40,46 @@ static const struct nm_row_desc nm_rows[NM_ROW_COUNT] = {
 #undef NM_CALL
 #undef NM_ENTRY
 };
+
+#ifdef NM_LEGACY
+/*
+ * The verifier looks at each program by itself, and where loops must be unrolled the walk of Python
+ * frames takes it 0.1 s. In each of the return programs that made 9 s at every start.
+ */
+struct {
+    __uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+    __uint(max_entries, 1); /* leave_any, put there by the daemon */
+    __type(key, u32);
+    __type(value, u32);
+} leave_next SEC(".maps");
+
+SEC("uretprobe") int leave_any(struct pt_regs *ctx)
+{
+    struct nm_thread *t = nm_thread_get(bpf_get_current_pid_tgid(), 0);
+    u32 row = t ? t->leaving : 0;
+
+    if (!row || row >= NM_ROW_COUNT)
+        return 0;
+    const struct nm_row_desc *d = &nm_rows[row];
+    return nm_call_leave(ctx, row, d->level & 3, d->kind, d->address, d->size, d->flags, d->handle,
+                         d->call_flags);
+}
+
+NM_INLINE int nm_row_leave(struct pt_regs *ctx, u32 row, u32 level)
+{
+    struct nm_thread *t = nm_thread_get(bpf_get_current_pid_tgid(), 0);
+
+    if (!t || !nm_is_call_end(ctx, &t->frame[level], row))
+        return 0;
+    t->leaving = row;
+    bpf_tail_call(ctx, &leave_next, 0); /* does not come back, unless nothing is there */
+    NM_COUNT(attempted);
+    NM_COUNT(lost);
+    return 0;
+}
+#define NM_ROW_LEAVE(row, level, ...) nm_row_leave(ctx, row, level)
+#else
+#define NM_ROW_LEAVE(...) nm_call_leave(ctx, __VA_ARGS__)
 
 struct nm_access_desc {
     u16 action, a, b, kind;
@@ -94,8 +134,8 @@ SEC("uretprobe") int leave_all(struct pt_regs *ctx)
     }                                                                                              \
     SEC("uretprobe") int leave_##id(struct pt_regs *ctx)                                           \
     {                                                                                              \
-        return nm_call_leave(ctx, NM_ROW_##id, NM_LEVEL_##level, NM_EVENT_##kind, address, size,   \
-                             flags, handle, call_flags);                                           \
+        return NM_ROW_LEAVE(NM_ROW_##id, NM_LEVEL_##level, NM_EVENT_##kind, address, size, flags,  \
+                            handle, call_flags);                                                   \
     }
 #define NM_ENTRY(id, symbol, program)                                                              \
     SEC("uprobe") int enter_##id(struct pt_regs *ctx)                                              \

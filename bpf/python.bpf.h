@@ -407,6 +407,19 @@ static __noinline u64 nm_py_walk(struct nm_py_state *st, u64 frame)
     return phase | (u64)stack << 32;
 }
 
+#ifdef NM_LEGACY
+/* Global, so that the verifier follows the unrolled steps once in a program, and not wherever it
+ * has a walk. Before 5.12 such a function has no pointers for arguments. */
+__noinline u64 nm_py_walk_once(u64 frame)
+{
+    struct nm_py_state *st = nm_py_state_get(bpf_get_current_pid_tgid(), NULL);
+    return st ? nm_py_walk(st, frame) : 0;
+}
+#define NM_PY_WALK(st, frame) nm_py_walk_once(frame)
+#else
+#define NM_PY_WALK(st, frame) nm_py_walk(st, frame)
+#endif
+
 /* The phase of the current thread, and unless want is NM_PY_PHASE the id of its stack in the upper
  * half. */
 NM_INLINE u64 nm_py_look(u64 pid_tgid, u32 *no_python, u32 start_ticks, u32 want)
@@ -434,7 +447,7 @@ NM_INLINE u64 nm_py_look(u64 pid_tgid, u32 *no_python, u32 start_ticks, u32 want
         return 0;
     st->want = want;
     frame = nm_py_first_frame(st, pid_tgid, start_ticks);
-    return frame ? nm_py_walk(st, frame) : 0;
+    return frame ? NM_PY_WALK(st, frame) : 0;
 }
 
 /*

@@ -59,6 +59,8 @@ struct nm_thread {
     struct nm_frame frame[NM_LEVEL_COUNT];
     struct nm_done done;
     u64 pid_tgid; /* legacy: whose state this is */
+    u32 leaving;  /* legacy: row of the return that leave_any handles */
+    u32 zero;
     u32 start_ticks;
     u32 acl_call_flags;
     u32 scopes;    /* tags and captures that are open */

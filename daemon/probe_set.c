@@ -152,6 +152,15 @@ static int explain_load(int r, struct error *reterr)
     return error_fix(reterr, r, "npumem check says what this kernel lacks");
 }
 
+/* Where the return programs of the legacy build go on. */
+static int set_leave_next(struct probe_set *set)
+{
+    int map = probe_set_map_fd(set, "leave_next"), next = probe_set_program_fd(set, "leave", "any");
+    uint32_t zero = 0;
+
+    return bpf_map_update_elem(map, &zero, &next, BPF_ANY) < 0 ? -errno : 0;
+}
+
 static int set_load(struct probe_set *set, const struct probe_set_config *config,
                     struct error *reterr)
 {
@@ -164,6 +173,8 @@ static int set_load(struct probe_set *set, const struct probe_set_config *config
                                  ring_size(config->ring_bytes));
     if (r == 0)
         r = set->legacy ? probe_legacy__load(set->legacy) : probe__load(set->skeleton);
+    if (r == 0 && set->legacy)
+        r = set_leave_next(set);
     return r < 0 ? explain_load(r, reterr) : 0;
 }
 

@@ -171,7 +171,7 @@ class Daemon:
                                         stdin=subprocess.DEVNULL, env=env)
         return self.process
 
-    def start(self, seconds=90):  # perf-legacy: 9 s of the verifier's time alone, beside whatever else runs
+    def start(self, seconds=60):  # beside whatever else runs
         self.spawn()
         wait_for(self.is_ready, seconds, "npumemd answers")
         return self

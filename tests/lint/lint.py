@@ -329,7 +329,7 @@ def rule_return_programs():
                 if prefix + id_ not in functions:
                     bad.append(f"{name}: no {prefix}{id_}")
         known = {p + row[0] for row in calls for p in ("enter_", "leave_")} | \
-            {"enter_" + row[0] for row in entries} | {"enter_all", "leave_all"}
+            {"enter_" + row[0] for row in entries} | {"enter_all", "leave_all", "leave_any"}
         bad += [f"{name}: {f} belongs to no row" for f in sorted(functions)
                 if f.startswith(("enter_", "leave_")) and f not in known]
     if seen < 200:

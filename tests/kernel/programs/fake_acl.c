@@ -8,7 +8,8 @@
 
 #define EXPORT __attribute__((visibility("default"), noinline))
 
-EXPORT void (*fake_hook)(void); /* called in the middle of aclrtMalloc */
+__attribute__((visibility("default"))) void (*fake_hook)(
+    void); /* called in the middle of aclrtMalloc */
 static uint64_t next_address = 0x100000000000;
 
 int aclrtMalloc(void **ret, uint64_t size, int policy);
