@@ -19,6 +19,9 @@ const char view_reason_no_pool[] =
     "no allocator totals: no torch_npu block event has been seen in this process";
 const char view_reason_late[] =
     "attached late and the driver gives no per-process figure: what was held before is not known";
+static const char reason_workspace[] =
+    "torch_npu's workspace pool was not used since npumem attached: what it holds is in "
+    "before_attach, and not in reserved";
 const char view_reason_no_driver[] = "the driver gives no per-process figure";
 const char view_reason_peak[] = "not known of the moment of the peak";
 
@@ -380,15 +383,35 @@ static void write_identity(const struct view_context *c, const struct view_row *
     write_environment(c, f->tgid, j);
 }
 
+/* Whether all of torch_npu's pools are known: each of its devices' workspace is from its first use.
+ */
+static bool knows_workspace(const struct view_row *row, int64_t *ret_bytes)
+{
+    bool has_any = false;
+
+    *ret_bytes = 0;
+    for (size_t i = 0; i < row->pool_count; i++) {
+        if (row->pools[i].component == NM_BLOCK_WORKSPACE) {
+            *ret_bytes += row->pools[i].reserved_bytes;
+            has_any = true;
+        }
+    }
+    return has_any || !row->coverage.late ||
+           (row->physical_known && row->use.before_attach_bytes == 0);
+}
+
 void view_row_write(const struct view_context *c, const struct view_row *row, struct json *j)
 {
     struct view_pool_sum pools = view_row_pools(row);
     bool has_pool = row->pool_count > 0, physical = row->physical_known;
+    int64_t workspace_bytes;
+    bool workspace = knows_workspace(row, &workspace_bytes);
 
     write_identity(c, row, j);
     json_ki64_or_null(j, "physical_bytes", physical, (int64_t)row->use.physical_bytes);
     json_ku64(j, "seen_bytes", row->use.known_bytes); /* by events since attach: a lower bound */
     json_ki64_or_null(j, "reserved_bytes", has_pool, pools.reserved_bytes);
+    json_ki64_or_null(j, "workspace_bytes", has_pool && workspace, workspace_bytes); /* of it */
     json_ki64_or_null(j, "allocated_bytes", has_pool, pools.allocated_bytes);
     json_ki64_or_null(j, "active_bytes", has_pool, pools.active_bytes);
     json_ki64_or_null(j, "before_attach_bytes", physical, (int64_t)row->use.before_attach_bytes);
@@ -416,6 +439,8 @@ void view_row_write(const struct view_context *c, const struct view_row *row, st
         json_kstr(j, "allocated_bytes", view_reason_no_pool);
         json_kstr(j, "active_bytes", view_reason_no_pool);
     }
+    if (!has_pool || !workspace)
+        json_kstr(j, "workspace_bytes", has_pool ? reason_workspace : view_reason_no_pool);
     if (!host)
         json_kstr(j, "host_bytes",
                   row->main ? view_reason_peak

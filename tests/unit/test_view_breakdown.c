@@ -262,6 +262,37 @@ static void late(void *userdata, uint32_t tgid, struct view_coverage *ret)
     ret->late = tgid == 100;
 }
 
+/* The workspace of a process that was attached late is not 0 but unknown, until it is used. */
+static void a_workspace_is_known_from_its_first_use(void **state)
+{
+    struct world *w = *state;
+    add_process(w, (struct process_facts){.tgid = 100, .rank = 0});
+    block_for(w, 100, 0, NM_BLOCK_MALLOC, 0x5000, 100 * MIB, T(1000, 1200, 1000));
+    assert_int_equal(ledger_driver_usage(w->ledger, 100, 0, MODULE_APP, 1500 * MIB, w->now_ns), 0);
+    struct view_context c = context_of(w);
+    struct jsonc *d = document(view_breakdown, w, &c);
+    assert_int_equal(number(item(d, "ranks", 0), "workspace_bytes"), 0); /* seen from its start */
+    json_object_put(d);
+    c.coverage_fn = late;
+    d = document(view_breakdown, w, &c);
+    assert_unknown(item(d, "ranks", 0), "workspace_bytes");
+    json_object_put(d);
+    struct nm_event e = world_event(w, NM_EVENT_BLOCK);
+    e.tgid = e.tid = 100;
+    e.block.address = 0x9000;
+    e.block.size_bytes = 24 * MIB;
+    e.block.component = NM_BLOCK_WORKSPACE;
+    e.block.action = NM_BLOCK_MALLOC;
+    e.block.total_allocated_bytes = 24 * MIB;
+    e.block.total_reserved_bytes = 24 * MIB;
+    e.block.total_active_bytes = 24 * MIB;
+    assert_int_equal(send(w, &e), 0);
+    d = document(view_breakdown, w, &c);
+    assert_int_equal(number(item(d, "ranks", 0), "workspace_bytes"), 24 * MIB);
+    assert_int_equal(number(item(d, "ranks", 0), "reserved_bytes"), 1224 * MIB);
+    json_object_put(d);
+}
+
 static void late_attach_without_the_driver_is_unknown_not_zero(void **state)
 {
     struct world *w = *state;
@@ -437,6 +468,7 @@ int main(void)
         TEST(processes_outside_are_counted_or_unknown),
         TEST(a_card_without_figures_is_unknown),
         TEST(late_attach_is_an_owner_of_its_own),
+        TEST(a_workspace_is_known_from_its_first_use),
         TEST(late_attach_without_the_driver_is_unknown_not_zero),
         TEST(visible_devices_are_translated),
         TEST(a_process_has_one_row_per_device_and_one_main_row),
