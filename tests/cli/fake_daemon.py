@@ -27,6 +27,14 @@ def error(name, message, fix=""):
                        "parameters": {"message": message, "fix": fix}}).encode() + b"\0"
 
 
+def stop_listening(listener, thread):
+    """Closes a listener whose thread accepts. The thread must be out of accept() before: the next listener
+    gets the same number, and this thread would take its clients."""
+    listener.shutdown(socket.SHUT_RDWR)
+    thread.join()
+    listener.close()
+
+
 class FakeDaemon:
     def __init__(self, path, script):
         self.path, self.script, self.requests = path, script, []
@@ -78,11 +86,7 @@ class FakeDaemon:
                             return
 
     def close(self):
-        # The thread must be out of accept() before the descriptor is closed: the next daemon's listener gets
-        # the same number, and this thread would take its clients.
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.server.join()
-        self.listener.close()
+        stop_listening(self.listener, self.server)
         os.unlink(self.path)
 
     def __enter__(self):
