@@ -12,6 +12,7 @@ Oracles: the workers' own torch.npu.memory_stats() and memory_snapshot(), asked 
 the simulated driver's text; vLLM's own log. Ends with one line "N passed, N failed, N skipped".
 """
 import argparse
+import concurrent.futures
 import contextlib
 import pathlib
 import re
@@ -75,9 +76,13 @@ def device_of(truth):
     return int(visible.split(",")[truth["device"]]) if visible else truth["device"]
 
 
-def check_answer(checks, name, server):
-    checks.true(name, re.fullmatch("[a-z]{%d}" % TOKENS, server.complete("hello", TOKENS)),
-                "the completion is not that many letters")
+def check_answer(checks, name, server, replicas=1):
+    """Several questions at once reach every replica; one after the other they all go to the first that is idle."""
+    with concurrent.futures.ThreadPoolExecutor(4 * replicas) as pool:
+        count = 4 * replicas if replicas > 1 else 1
+        answers = list(pool.map(lambda _: server.complete("hello", TOKENS * replicas), range(count)))
+    wrong = [answer for answer in answers if not re.fullmatch("[a-z]{%d}" % (TOKENS * replicas), answer)]
+    checks.true(name, not wrong, f"the completion is not that many letters: {wrong}")
 
 
 def check_books(checks, name, scratch, truth):
@@ -464,12 +469,13 @@ def run(checks, node, binaries, configuration, late, keep):
                 daemon = Daemon(binaries, scratch, SETS.get(configuration, ()))
             with serve.Server(node, scratch.make("server"), state=state, NPUSIM_BASELINE=0,
                               **CONFIGURATIONS[configuration][0]) as server:
-                patience = READY_S * CONFIGURATIONS[configuration][0].get("dp", 1)
+                replicas = CONFIGURATIONS[configuration][0].get("dp", 1)
+                patience = READY_S * replicas
                 print(f"      {name}: up in {server.wait_ready(patience):.0f} s", flush=True)
-                check_answer(checks, f"{name}: completion", server)
+                check_answer(checks, f"{name}: completion", server, replicas)
                 if late:
                     daemon = attach_while_serving(checks, name, scratch, binaries, server)
-                    check_answer(checks, f"{name}: completion when attached", server)
+                    check_answer(checks, f"{name}: completion when attached", server, replicas)
                 truths = check_all(checks, name, daemon, scratch, server)
                 if daemon and not late:
                     check_kv_cache(checks, name, daemon, server, truths)
