@@ -16,6 +16,10 @@ const char *manager_on_caller(void *userdata, uint32_t tgid, uint64_t address);
 /* Who the processes are, and what the driver says that they hold, to be fed when the ring is
  * drained. Cost: targets_refresh(), and one file of the driver per process. */
 void manager_processes_refresh(struct manager *m);
+/* Reads the driver's figures of processes that freed what they held before attach: else an OOM
+ * report and the samples count it as held until somebody asks. Cost: a file of the driver for each.
+ */
+void manager_usage_refresh(struct manager *m);
 /* Asks for scans again whose reading no longer holds. */
 void manager_scans_refresh(struct manager *m);
 

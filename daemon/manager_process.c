@@ -40,6 +40,13 @@ static void settle_late(struct manager *m, struct target *t)
     usage_list_feed(m->usage, m->ledger);
 }
 
+void manager_usage_refresh(struct manager *m)
+{
+    for (struct target *t = targets_first(m->targets); t; t = t->next)
+        if (ledger_wants_driver_usage(m->ledger, t->tgid))
+            settle_late(m, t);
+}
+
 /* Tells the ledger and the store who everybody is, after any of them changed. */
 static void settle_facts(struct manager *m)
 {

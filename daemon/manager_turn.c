@@ -110,6 +110,7 @@ static int on_maintain(sd_event_source *source, uint64_t usec, void *userdata)
     python_maintain(m->python);
     store_maintain(m->store);
     recorder_maintain(m->recorder);
+    manager_usage_refresh(m);
     manager_scans_refresh(m);
     return rearm(source, MAINTAIN_NS);
 }

@@ -231,6 +231,9 @@ int ledger_small_totals(struct ledger *l, const struct nm_small_key *key,
  * 1 unknown or exited process; -EBADMSG; -ENOMEM. */
 int ledger_driver_usage(struct ledger *l, uint32_t tgid, uint16_t device, uint8_t module,
                         uint64_t bytes, uint64_t now_ns);
+/* Whether the process has freed memory from before attach since the driver's newest figure: until
+ * the next one it is counted as held. Unknown tgid: false. */
+bool ledger_wants_driver_usage(const struct ledger *l, uint32_t tgid);
 /* Card figures: total and used bytes of a device, as the driver says. */
 void ledger_card_usage(struct ledger *l, uint16_t device, uint64_t total_bytes,
                        uint64_t used_bytes);

@@ -118,6 +118,16 @@ static bool before_is_stale(const struct process *p, const struct device_use *d)
     return false;
 }
 
+bool ledger_wants_driver_usage(const struct ledger *l, uint32_t tgid)
+{
+    const struct process *p = process_find(l, tgid);
+
+    for (uint32_t i = 0; p && p->pub.alive && i < p->device_count; i++)
+        if (before_is_stale(p, &p->devices[i]))
+            return true;
+    return false;
+}
+
 void device_refresh(const struct process *p, struct device_use *d, uint64_t time_ns)
 {
     d->use.physical_bytes = d->use.known_bytes + d->use.before_attach_bytes;

@@ -133,6 +133,21 @@ out = truth
 test_kill_300.variants = [("multi",), ("perf",)]
 
 
+def test_freed_from_before_attach(scratch):
+    """What a process frees of before attach is not held any more in a report that nobody's question came before."""
+    agent = scratch.agent()
+    freed = agent("kept = malloc(300 << 20); out = malloc(500 << 20)")
+    daemon = scratch.daemon()
+    daemon.wait_target(agent.pid, "physical")
+    agent(f"free({freed})")
+    held = sum(process_used(scratch, agent.pid).values())
+    time.sleep(2.5)  # the samples come every 10 s
+    agent("p = U64(); out = call('aclrtMalloc', p, 1 << 40, 0)")
+    report, = wait_for(lambda: daemon.json("oom", "list", "--pid", str(agent.pid))["reports"], 15, "a report")
+    holders = {h["tgid"]: h["bytes"] for h in daemon.json("oom", "show", str(report["id"]))["holders"]}
+    equal(holders[agent.pid], held, "what the process held when the call failed")
+
+
 def test_threads_free_nothing(scratch):
     """A thread that ends frees nothing; the process's end frees everything."""
     daemon = scratch.daemon()
