@@ -28,6 +28,11 @@ struct list {
     size_t count;
 };
 
+static int on_device(void *userdata, const struct ledger_device_use *use)
+{
+    return use->physical_bytes > 0;
+}
+
 /* Each server once, by the first of its living processes that holds device memory. */
 static void list_servers(struct manager *m, struct list *list)
 {
@@ -36,8 +41,11 @@ static void list_servers(struct manager *m, struct list *list)
         size_t at = 0;
         const char *line = servers_line(m->servers, t->tgid);
         if (t->has_workers || list->count == SERVERS_SHOWN_MAX || !line ||
-            (!strcasestr(line, "vllm") && !strstr(line, "sglang")))
+            (!analysis_runs(line, "vllm") && !analysis_runs(line, "sglang") &&
+             strncmp(line, "VLLM::", 6) != 0))
             continue; /* no server that is known to tell */
+        if (ledger_each_device(m->ledger, t->tgid, on_device, NULL) <= 0)
+            continue;
         while (at < list->count && list->servers[at].tgid != server)
             at++;
         if (at < list->count)

@@ -108,9 +108,9 @@ static unsigned port_of(const char *line)
         unsigned long port = strtoul(value, &end, 10);
         return *end == '\0' && port <= UINT16_MAX ? port : 0;
     }
-    if (strstr(line, "sglang"))
+    if (analysis_runs(line, "sglang"))
         return 30000;
-    return strstr(line, "vllm") ? 8000 : 0;
+    return analysis_runs(line, "vllm") ? 8000 : 0;
 }
 
 static bool listens(uint32_t tgid, unsigned port, uint64_t *ret_inode)

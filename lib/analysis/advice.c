@@ -67,6 +67,19 @@ bool analysis_option(const char *title, const char *option, char *ret, size_t si
     return false;
 }
 
+bool analysis_runs(const char *line, const char *name)
+{
+    size_t n = strlen(name);
+
+    for (const char *at = line; (at = strstr(at, name)); at += n) {
+        bool starts = at == line || at[-1] == ' ' || at[-1] == '/';
+        size_t rest = strcspn(at, " /");
+        if (starts && (at[n] == '\0' || at[n] == ' ' || (at[n] == '.' && at[rest] != '/')))
+            return true;
+    }
+    return false;
+}
+
 void analysis_u64(struct json *j, const char *key, uint64_t value)
 {
     json_ku64_or_null(j, key, value != ANALYSIS_UNKNOWN, value);

@@ -59,6 +59,10 @@ struct analysis_settings {
 
 /* Value of an option of a command line ("--gpu-memory-utilization 0.9" or "=0.9") into ret. */
 bool analysis_option(const char *title, const char *option, char *ret, size_t size);
+/* Whether a command line runs a program or a module of Python of that name: "vllm" in
+ * "/opt/bin/vllm serve m" and "python -m vllm.entrypoints.x", not in "/opt/venv-vllm/bin/python".
+ */
+bool analysis_runs(const char *line, const char *name);
 
 /* key: value, null for ANALYSIS_UNKNOWN. */
 void analysis_u64(struct json *j, const char *key, uint64_t value);

@@ -128,12 +128,26 @@ static void figures_that_cannot_be(void **state)
         }
 }
 
+static void a_program_is_not_its_directory(void **state)
+{
+    assert_true(analysis_runs("vllm serve model", "vllm"));
+    assert_true(analysis_runs("/opt/venv/bin/python3 /opt/venv/bin/vllm serve m", "vllm"));
+    assert_true(analysis_runs("python3 -m vllm.entrypoints.openai.api_server", "vllm"));
+    assert_true(analysis_runs("python -m sglang.launch_server", "sglang"));
+    assert_false(analysis_runs("/opt/venv-vllm-0.23/bin/python -c from multiprocessing", "vllm"));
+    assert_false(analysis_runs("/opt/vllm/bin/python train.py", "vllm"));
+    assert_false(analysis_runs("/opt/vllm.d/bin/python train.py", "vllm"));
+    assert_false(analysis_runs("myvllm serve", "vllm"));
+    assert_false(analysis_runs("", "vllm"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden),
         cmocka_unit_test(of_nothing_nothing_is_known),
         cmocka_unit_test(figures_that_cannot_be),
+        cmocka_unit_test(a_program_is_not_its_directory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
