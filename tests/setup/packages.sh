@@ -8,8 +8,9 @@ BUILD_RPM="gcc gcc-c++ cmake ninja-build pkgconf-pkg-config clang llvm bpftool l
     sqlite-devel systemd-devel json-c-devel kernel-headers"
 TEST_DEB="git libcmocka-dev strace shellcheck python3 python3-venv sqlite3 socat jq systemd clang-format libclang-rt-14-dev iproute2 util-linux"
 TEST_RPM="git libcmocka-devel strace ShellCheck python3 sqlite socat jq systemd clang-tools-extra iproute util-linux"
-BENCH_DEB="bpftrace libbpf-tools"
-BENCH_RPM="bpftrace bcc-tools"
+# memleak-bpfcc compiles against headers of some kernel (tests/bench/run.py)
+BENCH_DEB="bpftrace bpfcc-tools linux-headers-$(dpkg --print-architecture 2>/dev/null)"
+BENCH_RPM="bpftrace bcc-tools kernel-devel"
 
 say() { printf '%s\n' "$*" >&2; }
 
