@@ -20,7 +20,6 @@ import pathlib
 import random
 import re
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -598,25 +597,24 @@ def check_generating(checks, name, tools, server, tgid):
 
 
 class Scans:
-    """Scans of the workers in turn, one after the other, while the block runs; nobody else does anything."""
+    """Scans of the workers in turn, one after the other, while the block runs; nobody else does anything. The one
+    that is under way at its end comes to its own."""
 
     def __init__(self, tools, tgids):
-        turn = f"{tools.directory / 'scan_one'} $tgid >/dev/null 2>&1 && echo done"
-        self.script = f"while :; do for tgid in {' '.join(map(str, tgids))}; do {turn}; done; done"
-        self.done = 0
+        self.program, self.tgids, self.done = tools.directory / "scan_one", tgids, 0
 
     def __enter__(self):
-        self.count = tempfile.TemporaryFile()
-        self.process = subprocess.Popen(["nice", "-n", "10", "sh", "-c", self.script], stdout=self.count,
-                                        start_new_session=True)
+        self.directory = tempfile.TemporaryDirectory()
+        self.over = pathlib.Path(self.directory.name, "over")
+        turn = f'[ -e {self.over} ] || {{ {self.program} "$tgid" >/dev/null 2>&1 && echo done; }}'
+        script = f"until [ -e {self.over} ]; do for tgid in {' '.join(map(str, self.tgids))}; do {turn}; done; done"
+        self.process = subprocess.Popen(["nice", "-n", "10", "sh", "-c", script], stdout=subprocess.PIPE, text=True)
         return self
 
     def __exit__(self, *_):
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        self.count.seek(0)
-        self.done = self.count.read().count(b"\n")
-        self.count.close()
+        self.over.touch()
+        self.done = self.process.communicate()[0].count("done")
+        self.directory.cleanup()
 
 
 @contextlib.contextmanager
