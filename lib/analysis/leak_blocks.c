@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "ledger_restore.h"
 #include "map.h"
 
 enum what { STACK, STREAM };
@@ -85,4 +86,23 @@ int leak_blocks_find(const struct ledger *l, const struct leak_blocks_query *q,
     }
     map_clear(&f.tallies);
     return r;
+}
+
+bool leak_blocks_of_series(const struct ledger *l, const struct view_context *c,
+                           const struct leak_series *s, uint64_t since_ns, struct leak_blocks *ret)
+{
+    struct leak_blocks_query query = {.tgid = s->tgid,
+                                      .device = (uint16_t)s->native_device,
+                                      .owner = s->owner,
+                                      .since_ns = since_ns};
+    uint32_t stack;
+
+    if (s->source != LEAK_OWNER || !s->level)
+        return false;
+    query.level = level_parse(s->level);
+    if (leak_blocks_find(l, &query, ret, &stack) < 0)
+        return false;
+    if (stack)
+        ret->frame_count = c->frames_fn(c->userdata, s->tgid, stack, ret->frames, LEAK_FRAMES_MAX);
+    return true;
 }

@@ -8,6 +8,7 @@
 
 #include "leaks.h"
 #include "ledger.h"
+#include "view.h"
 
 struct leak_blocks_query {
     uint32_t tgid;
@@ -21,5 +22,10 @@ struct leak_blocks_query {
  * where none is known. Returns 0; -ENOMEM. Cost: linear in the process's live entries. */
 int leak_blocks_find(const struct ledger *l, const struct leak_blocks_query *q,
                      struct leak_blocks *ret, uint32_t *ret_stack);
+
+/* The same for the owner that a series is of, with the frames by the context's word. Returns false
+ * for a series of no owner, and out of memory. */
+bool leak_blocks_of_series(const struct ledger *l, const struct view_context *c,
+                           const struct leak_series *s, uint64_t since_ns, struct leak_blocks *ret);
 
 #endif

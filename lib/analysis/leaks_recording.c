@@ -149,23 +149,9 @@ static bool on_expandable(void *userdata, uint32_t tgid)
 static bool on_blocks(void *userdata, const struct leak_series *s, uint64_t since_ns,
                       struct leak_blocks *ret)
 {
-    struct gather *g = userdata;
-    struct leak_blocks_query query = {.tgid = s->tgid,
-                                      .device = (uint16_t)s->native_device,
-                                      .owner = s->owner,
-                                      .since_ns = since_ns};
-    uint32_t stack;
+    const struct gather *g = userdata;
 
-    if (s->source != LEAK_OWNER || !s->level)
-        return false;
-    while (query.level < LEVEL_COUNT && strcmp(level_name(query.level), s->level) != 0)
-        query.level++;
-    if (leak_blocks_find(g->replay.ledger, &query, ret, &stack) < 0)
-        return false;
-    if (stack)
-        ret->frame_count =
-            g->context.frames_fn(g->context.userdata, s->tgid, stack, ret->frames, LEAK_FRAMES_MAX);
-    return true;
+    return leak_blocks_of_series(g->replay.ledger, &g->context, s, since_ns, ret);
 }
 
 /* --- the document --- */
