@@ -13,13 +13,13 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 
 #include <unistd.h>
 
 #include "clock.h"
 #include "elf_image.h"
 #include "procfacts.h"
+#include "process_memory.h"
 #include "procfs.h"
 #include "pyobj.h"
 #include "scan_record.h"
@@ -35,8 +35,7 @@
 
 struct scan_source {
     uint64_t begin_ns, begin_cpu_ns;
-    uint32_t tgid;
-    int memory_fd; /* of /proc/PID/mem, -1: process_vm_readv() */
+    struct process_memory memory;
 };
 
 /* What a scan may cost is processor time: on a busy host it waits for others most of the time. Its
@@ -47,26 +46,6 @@ static uint64_t on_clock(void *userdata)
     uint64_t used = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - s->begin_cpu_ns;
     uint64_t waited = (clock_ns(CLOCK_MONOTONIC) - s->begin_ns) / SCAN_WALL_FACTOR;
     return used > waited ? used : waited;
-}
-
-static int on_read(void *userdata, uint64_t address, void *buffer, size_t bytes)
-{
-    struct scan_source *s = userdata;
-    struct iovec to = {buffer, bytes}, from = {(void *)(uintptr_t)address, bytes};
-    ssize_t n;
-
-    if (s->memory_fd < 0) {
-        n = process_vm_readv((pid_t)s->tgid, &to, 1, &from, 1, 0);
-        if (n >= 0 || (errno != ENOSYS && errno != EPERM))
-            return n == (ssize_t)bytes ? 0 : -EFAULT;
-        char path[32];
-        snprintf(path, sizeof(path), "/proc/%u/mem", s->tgid);
-        s->memory_fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (s->memory_fd < 0)
-            return -errno;
-    }
-    n = pread(s->memory_fd, buffer, bytes, (off_t)address);
-    return n == (ssize_t)bytes ? 0 : -EFAULT;
 }
 
 /* Maps the file behind a mapping of the process. NULL: it cannot be had. */
@@ -225,7 +204,7 @@ struct scan_handle *scan_close(struct scan_handle *h)
 {
     if (!h)
         return NULL;
-    closep(&h->source.memory_fd);
+    process_memory_done(&h->source.memory);
     closep(&h->pidfd);
     image_free(h->image);
     scan_record_free(h->record);
@@ -243,7 +222,7 @@ const struct scan_input *scan_handle_input(const struct scan_handle *h)
 
 static int image_open(struct scan_handle *h, const struct scan_options *o)
 {
-    struct memory_reader reader = {.read = on_read, .userdata = &h->source};
+    struct memory_reader reader = {.read = process_memory_read, .userdata = &h->source.memory};
     struct image_limits limits = {.now_ns = on_clock,
                                   .now_userdata = &h->source,
                                   .deadline_ns = o->time_ns ? o->time_ns : SCAN_TIME_NS,
@@ -263,9 +242,9 @@ static int image_open(struct scan_handle *h, const struct scan_options *o)
 /* One byte tells whether its memory may be read at all. */
 static int check_readable(struct scan_handle *h, struct error *reterr)
 {
-    uint32_t tgid = h->source.tgid;
+    uint32_t tgid = h->source.memory.tgid;
     char byte;
-    int r = on_read(&h->source, strtoull(h->maps, NULL, 16), &byte, 1);
+    int r = process_memory_read(&h->source.memory, strtoull(h->maps, NULL, 16), &byte, 1);
 
     if (r != -EACCES && r != -EPERM)
         return 0;
@@ -284,8 +263,7 @@ int scan_open(uint32_t tgid, const struct scan_options *options, struct scan_han
         return error_set(reterr, ENOMEM, "out of memory");
     h->source = (struct scan_source){.begin_ns = clock_ns(CLOCK_MONOTONIC),
                                      .begin_cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID),
-                                     .tgid = tgid,
-                                     .memory_fd = -1};
+                                     .memory = process_memory_init(tgid)};
     h->pidfd = procfs_pidfd(tgid);
     h->ticks = start_ticks(tgid);
     if (h->pidfd < 0 || !h->ticks || (options->start_ticks && options->start_ticks != h->ticks))
@@ -343,4 +321,19 @@ int scan_read_process(uint32_t tgid, const struct scan_options *options, struct 
     }
     *ret = TAKE_PTR(result);
     return 0;
+}
+
+int scan_read_pool(uint32_t tgid, const struct scan_options *options, struct kv_pool *ret,
+                   struct error *reterr)
+{
+    _cleanup_(scan_closep) struct scan_handle *h = NULL;
+    struct error error = {0};
+    int r = scan_open(tgid, options, &h, reterr);
+
+    if (r < 0)
+        return r;
+    r = kv_pool_find(&h->input, ret, &error);
+    if (!procfs_alive(h->pidfd) || start_ticks(tgid) != h->ticks)
+        return error_set(reterr, ESRCH, "process %u ended while it was read", tgid);
+    return r < 0 ? error_set(reterr, r, "%s", error.what) : 0;
 }

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "err.h"
+#include "kv_pool.h"
 #include "roots_scan.h"
 
 #define SCAN_TIME_NS 2000000000ull /* of a processor */
@@ -43,5 +44,9 @@ const struct scan_input *scan_handle_input(const struct scan_handle *h);
  * frees *ret. */
 int scan_read_process(uint32_t tgid, const struct scan_options *options, struct scan_result **ret,
                       struct error *reterr);
+
+/* The same, for the pool of KV blocks alone (kv_pool.h). Errors also: -ENODATA there is none. */
+int scan_read_pool(uint32_t tgid, const struct scan_options *options, struct kv_pool *ret,
+                   struct error *reterr);
 
 #endif

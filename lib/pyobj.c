@@ -84,6 +84,7 @@ static void type_bases(struct pyobj *p, uint64_t mro, struct pyobj_type *t)
         t->is_tensor |= ends_with(name, "TensorBase");
         t->is_parameter |= strcmp(name, "Parameter") == 0 || ends_with(name, ".Parameter");
         t->is_nn_module |= strcmp(name, "Module") == 0;
+        t->is_deque |= strcmp(name, "collections.deque") == 0;
         if (!(image_word(bytes, TYPE_FLAGS) & FLAG_HEAPTYPE))
             continue;
         /* members of a class statement: their number is the size of the type object */
@@ -195,17 +196,13 @@ int pyobj_str(struct pyobj *p, uint64_t address, char *buffer, size_t size)
     return (int)used;
 }
 
-int pyobj_int(struct pyobj *p, uint64_t address, int64_t *ret)
+int pyobj_int_decode(const struct pyobj_layout *layout, const void *bytes, int64_t *ret)
 {
-    unsigned char head[24];
-    int r = image_read(p->image, address + OBJECT_SIZE, head, sizeof(head));
+    int64_t size = (int64_t)image_word(bytes, 0);
     bool is_negative;
     uint64_t count;
 
-    if (r < 0)
-        return r;
-    int64_t size = (int64_t)image_word(head, 0);
-    if (p->layout->digits == DIGITS_TAG) {
+    if (layout->digits == DIGITS_TAG) {
         is_negative = (size & 3) == 2;
         count = (uint64_t)size >> 3;
     } else {
@@ -214,13 +211,20 @@ int pyobj_int(struct pyobj *p, uint64_t address, int64_t *ret)
     }
     if (count > 2)
         return -EBADMSG;
-    uint64_t digits = image_word(head, 8), value = 0;
+    uint64_t digits = image_word(bytes, 8), value = 0;
     if (count > 0)
         value = digits & 0x3fffffff;
     if (count > 1)
         value |= (digits >> 32 & 0x3fffffff) << 30;
     *ret = is_negative ? -(int64_t)value : (int64_t)value;
     return 0;
+}
+
+int pyobj_int(struct pyobj *p, uint64_t address, int64_t *ret)
+{
+    unsigned char bytes[PYOBJ_INT_BYTES];
+    int r = image_read(p->image, address + PYOBJ_INT_AT, bytes, sizeof(bytes));
+    return r < 0 ? r : pyobj_int_decode(p->layout, bytes, ret);
 }
 
 int pyobj_key_text(struct pyobj *p, uint64_t address, char *buffer, size_t size)

@@ -50,9 +50,10 @@ struct pyobj_type {
     bool is_tensor;      /* a subclass of torch's TensorBase */
     bool is_parameter;   /* ... of Parameter */
     bool is_nn_module;   /* a subclass of something named Module */
+    bool is_deque;       /* collections.deque or a subclass: its length is where a list has it */
     bool has_managed_dict, has_inline_values;
     bool has_slots; /* __slots__ of it or a base: see pyobj_slots() */
-    uint8_t zero[4];
+    uint8_t zero[3];
     char name[48];
 };
 
@@ -84,8 +85,12 @@ int pyobj_type(struct pyobj *p, uint64_t address, const struct pyobj_type **ret)
 int pyobj_str(struct pyobj *p, uint64_t address, char *buffer, size_t size);
 /* The name of a dict key for people: a str as it is, an int in decimal, else "?". */
 int pyobj_key_text(struct pyobj *p, uint64_t address, char *buffer, size_t size);
-/* Value of an int that fits into 63 bits. */
+/* Value of an int that fits into 60 bits. */
 int pyobj_int(struct pyobj *p, uint64_t address, int64_t *ret);
+/* The same from the PYOBJ_INT_BYTES bytes from PYOBJ_INT_AT of the object on. */
+#define PYOBJ_INT_AT 16u
+#define PYOBJ_INT_BYTES 16u
+int pyobj_int_decode(const struct pyobj_layout *layout, const void *bytes, int64_t *ret);
 
 /* Items of a list or tuple: where they are and how many. */
 int pyobj_items(struct pyobj *p, uint64_t address, const struct pyobj_type *type,
@@ -109,6 +114,23 @@ int pyobj_next(struct pyobj *p, struct pyobj_pairs *pairs, uint64_t *ret_key, ui
  * module). Errors: -ENOENT. Cost: linear in the keys. */
 int pyobj_dict_get(struct pyobj *p, uint64_t dict, const char *name, uint64_t *ret);
 int pyobj_attribute(struct pyobj *p, uint64_t object, const char *name, uint64_t *ret);
+
+/*
+ * Where an attribute of an instance keeps its value: while every one of `words` reads the same, the
+ * word at `slot` is its value, so that it can be read again without looking for it. Attributes of
+ * __slots__ and of modules have none. Errors: -ENOENT.
+ */
+#define PYOBJ_PLACE_WORDS 6u
+struct pyobj_word {
+    uint64_t address, value;
+};
+struct pyobj_place {
+    uint64_t slot, value;
+    uint32_t word_count;
+    struct pyobj_word words[PYOBJ_PLACE_WORDS];
+};
+int pyobj_attribute_place(struct pyobj *p, uint64_t object, const char *name,
+                          struct pyobj_place *ret);
 
 /* Calls fn(name, value) for the __slots__ that have a value, until it returns non-zero. */
 int pyobj_slots(struct pyobj *p, uint64_t object, const struct pyobj_type *type,

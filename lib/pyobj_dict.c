@@ -245,6 +245,64 @@ int pyobj_attribute(struct pyobj *p, uint64_t object, const char *name, uint64_t
     return r == -ENODATA ? -ENOENT : r;
 }
 
+static int place_word(struct pyobj *p, struct pyobj_place *place, uint64_t address)
+{
+    struct pyobj_word *word = &place->words[place->word_count++];
+
+    word->address = address;
+    return image_u64(p->image, address, &word->value);
+}
+
+/* What leads from an instance to its attributes; *ret_dict 0: to a values array, by the class's
+ * keys. */
+static int place_root(struct pyobj *p, uint64_t object, const struct pyobj_type *type,
+                      struct pyobj_place *place, uint64_t *ret_dict)
+{
+    const struct pyobj_word *dict;
+    int r = place_word(p, place, object + OBJECT_TYPE);
+
+    if (r == 0 && type->has_managed_dict && p->layout->instance == INSTANCE_BEFORE)
+        r = place_word(p, place, object - 32);
+    if (r == 0)
+        r = place_word(p, place,
+                       type->has_managed_dict ? object - 24 : object + (uint64_t)type->dict_offset);
+    dict = &place->words[place->word_count - 1];
+    *ret_dict = r == 0 && image_pointer(dict->value) ? dict->value : 0;
+    return r;
+}
+
+int pyobj_attribute_place(struct pyobj *p, uint64_t object, const char *name,
+                          struct pyobj_place *ret)
+{
+    const struct pyobj_type *type;
+    struct pyobj_pairs pairs;
+    struct pyobj_place place = {0};
+    uint64_t dict;
+    int r = pyobj_type(p, object, &type);
+
+    if (r < 0)
+        return r;
+    if (type->kind == PYOBJ_MODULE)
+        return -ENOENT;
+    r = pyobj_attribute_pairs(p, object, type, &pairs);
+    if (r == 0)
+        r = pairs_get(p, &pairs, name, &place.value);
+    if (r < 0)
+        return r == -ENODATA ? -ENOENT : r;
+    uint64_t entry = pairs.entries + (pairs.at - 1) * pairs.entry_bytes;
+    place.slot = pairs.values ? pairs.values + 8 * (pairs.at - 1) : entry + pairs.value_at;
+    r = place_root(p, object, type, &place, &dict);
+    if (r == 0 && dict)
+        r = place_word(p, &place, dict + DICT_KEYS);
+    if (r == 0 && dict)
+        r = place_word(p, &place, dict + DICT_VALUES);
+    if (r == 0)
+        r = place_word(p, &place, entry + pairs.key_at);
+    if (r == 0)
+        *ret = place;
+    return r;
+}
+
 /* The member table of a class statement lies behind its type object. */
 static int class_slots(struct pyobj *p, uint64_t object, uint64_t class, uint32_t basicsize,
                        int (*fn)(void *, const char *, uint64_t), void *userdata)

@@ -14,12 +14,18 @@ static const struct roots_row builtin[] = {
 #define ROOT_TYPE(framework, subject, object) {ROOTS_TYPE, framework, subject, object},
 #define ROOT_PATH(framework, subject, object) {ROOTS_PATH, framework, subject, object},
 #define ROOT_GLOBALS(framework, subject, object) {ROOTS_GLOBALS, framework, subject, object},
+#define ROOT_POOL_FRAME(framework, subject, object) {ROOTS_POOL_FRAME, framework, subject, object},
+#define ROOT_POOL_TYPE(framework, subject, object) {ROOTS_POOL_TYPE, framework, subject, object},
+#define ROOT_POOL(framework, subject, object) {ROOTS_POOL, framework, subject, object},
 #define ROOT_PRUNE(subject) {ROOTS_PRUNE, "", subject, ""},
 #include "roots.def"
 #undef ROOT_FRAME
 #undef ROOT_TYPE
 #undef ROOT_PATH
 #undef ROOT_GLOBALS
+#undef ROOT_POOL_FRAME
+#undef ROOT_POOL_TYPE
+#undef ROOT_POOL
 #undef ROOT_PRUNE
 };
 
@@ -29,8 +35,14 @@ static const struct {
     enum roots_kind kind;
     unsigned least, most;
 } forms[] = {
-    {"frame", ROOTS_FRAME, 3, 3},     {"type", ROOTS_TYPE, 2, 3},   {"path", ROOTS_PATH, 3, 3},
-    {"globals", ROOTS_GLOBALS, 3, 3}, {"prune", ROOTS_PRUNE, 1, 1},
+    {"frame", ROOTS_FRAME, 3, 3},
+    {"type", ROOTS_TYPE, 2, 3},
+    {"path", ROOTS_PATH, 3, 3},
+    {"globals", ROOTS_GLOBALS, 3, 3},
+    {"pool-frame", ROOTS_POOL_FRAME, 3, 3},
+    {"pool-type", ROOTS_POOL_TYPE, 2, 3},
+    {"pool", ROOTS_POOL, 3, 3},
+    {"prune", ROOTS_PRUNE, 1, 1},
 };
 
 struct roots_table {
@@ -123,7 +135,9 @@ static int line_add(struct roots_table *t, char *line, const char *name, unsigne
         t->count++;
         return 1;
     }
-    return error_set(reterr, EINVAL, "%s:%u: begins with none of frame, type, path, globals, prune",
+    return error_set(reterr, EINVAL,
+                     "%s:%u: begins with none of frame, type, path, globals, pool-frame, "
+                     "pool-type, pool, prune",
                      name, number);
 }
 

@@ -15,7 +15,16 @@
 #define ROOTS_ROWS_MAX 1024u
 #define ROOTS_WORD_MAX 200u
 
-enum roots_kind { ROOTS_FRAME, ROOTS_TYPE, ROOTS_PATH, ROOTS_GLOBALS, ROOTS_PRUNE };
+enum roots_kind {
+    ROOTS_FRAME,
+    ROOTS_TYPE,
+    ROOTS_PATH,
+    ROOTS_GLOBALS,
+    ROOTS_POOL_FRAME,
+    ROOTS_POOL_TYPE,
+    ROOTS_POOL,
+    ROOTS_PRUNE
+};
 
 /* One row. Which words it has: schema/roots.def. */
 struct roots_row {
@@ -34,7 +43,8 @@ DEFINE_CLEANUP(struct roots_table *, roots_table_free)
 
 /*
  * Adds the rows of a file: one a line, "frame FRAMEWORK NAME PATH", "type FRAMEWORK NAME [PATH]",
- * "path FRAMEWORK ATTRIBUTE OWNER", "globals FRAMEWORK MODULE OWNER", "prune ATTRIBUTE"; blank
+ * "path FRAMEWORK ATTRIBUTE OWNER", "globals FRAMEWORK MODULE OWNER", "pool-frame FRAMEWORK NAME
+ * PATH", "pool-type FRAMEWORK NAME [PATH]", "pool FRAMEWORK WHAT PATH", "prune ATTRIBUTE"; blank
  * lines and lines that begin with '#' are skipped. They are tried before the built-in ones. Errors:
  * -EINVAL and which line of `name`; -E2BIG too many rows; -ENOMEM. Rows before a bad line stay.
  */

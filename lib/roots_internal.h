@@ -3,6 +3,7 @@
  * roots_internal.h - what the files of a scan share.
  *
  *   roots_walk.c   from one object to all tensors below it, with names
+ *   roots_path.c   from a frame or an object along a path of attributes
  *   roots_seed.c   where to begin: roots, frames, modules, the collector
  *   roots_scan.c   the order of a scan, its second look, its sums
  */
@@ -58,6 +59,19 @@ bool walk_visited(struct walk *w, uint64_t object);
 void walk_from(struct walk *w, uint64_t object, uint32_t node, uint16_t owner, unsigned depth_max);
 /* Whether an attribute is never followed. */
 bool walk_pruned(const struct walk *w, const char *name);
+
+/* roots_path.c: follows "a.b.c" from an object. Errors: -ENOENT no such attribute; -EINVAL; those
+ * of reading. */
+int roots_follow(struct pyobj *p, uint64_t object, const char *path, uint64_t *ret);
+/* The next name of such a path into PYOBJ_NAME_MAX bytes. Returns 1; 0 at the end; -EINVAL. */
+int roots_path_next(const char **path, char *name);
+/* Whether a frame's function is the one of a row. */
+bool roots_function_is(const char *wanted, const char *found);
+/* What a path that begins with a local of the frame leads to. Errors: -ENOENT; those of reading. */
+int roots_frame_follow(struct pyobj *p, const struct pyobj_frame *frame, const char *path,
+                       uint64_t *ret);
+/* The dict of a loaded module. Errors: -ENOENT; those of reading. */
+int roots_module(struct pyobj *p, uint64_t interpreter, const char *name, uint64_t *ret);
 
 void seed_roots(struct walk *w);
 /* Whether modules of a framework of the table are loaded, so that there is a root somewhere. */

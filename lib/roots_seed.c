@@ -14,26 +14,6 @@
 #define DEPTH_LOOSE 8u /* below frames and globals */
 #define OWNER_LOOSE "PTA@tensor"
 
-/* Follows "a.b.c" from an object. */
-static int path_follow(struct walk *w, uint64_t object, const char *path, uint64_t *ret)
-{
-    char name[PYOBJ_NAME_MAX];
-
-    while (*path) {
-        size_t length = strcspn(path, ".");
-        if (!length || length >= sizeof(name))
-            return -EINVAL;
-        memcpy(name, path, length);
-        name[length] = '\0';
-        int r = pyobj_attribute(&w->py, object, name, &object);
-        if (r < 0)
-            return r;
-        path += length + (path[length] == '.');
-    }
-    *ret = object;
-    return 0;
-}
-
 /* A root of a framework was found: its parts by the table's rows, then the rest of it. */
 static void root_take(struct walk *w, const char *framework, const char *from, const char *path,
                       uint64_t object)
@@ -55,7 +35,7 @@ static void root_take(struct walk *w, const char *framework, const char *from, c
             continue;
         if (strcmp(row->subject, "*") == 0)
             walk_from(w, object, root, walk_owner(w, row->object), DEPTH_ROOT);
-        else if ((r = path_follow(w, object, row->subject, &part)) == 0)
+        else if ((r = roots_follow(&w->py, object, row->subject, &part)) == 0)
             walk_from(w, part, walk_node(w, root, SCAN_ATTRIBUTE, row->subject, 0),
                       walk_owner(w, row->object), DEPTH_ROOT);
         else
@@ -63,12 +43,9 @@ static void root_take(struct walk *w, const char *framework, const char *from, c
     }
 }
 
-struct local_wanted {
+struct local_typed {
     struct walk *walk;
     const struct pyobj_frame *frame;
-    const char *name; /* of a FRAME row's first word; NULL: look at types */
-    size_t length;
-    uint64_t value;
 };
 
 static void types_try(struct walk *w, const char *from, uint64_t value)
@@ -81,31 +58,17 @@ static void types_try(struct walk *w, const char *from, uint64_t value)
         const struct roots_row *row = roots_row(w->input->table, i);
         uint64_t object;
         if (row->kind == ROOTS_TYPE && strcmp(row->subject, type->name) == 0 &&
-            path_follow(w, value, row->object, &object) == 0)
+            roots_follow(&w->py, value, row->object, &object) == 0)
             root_take(w, row->framework, from, row->object, object);
     }
 }
 
 static int on_local(void *userdata, const char *name, uint64_t value)
 {
-    struct local_wanted *wanted = userdata;
+    struct local_typed *l = userdata;
 
-    if (!wanted->name) {
-        types_try(wanted->walk, wanted->frame->function, value);
-        return wanted->walk->error;
-    }
-    if (strlen(name) != wanted->length || strncmp(name, wanted->name, wanted->length) != 0)
-        return 0;
-    wanted->value = value;
-    return 1;
-}
-
-static bool function_is(const char *wanted, const char *found)
-{
-    const char *plain = strrchr(wanted, '.');
-    /* before 3.11 frames have the plain name only; what hangs on the frame must fit anyway */
-    return strcmp(wanted, found) == 0 ||
-           (plain && !strchr(found, '.') && strcmp(plain + 1, found) == 0);
+    types_try(l->walk, l->frame->function, value);
+    return l->walk->error;
 }
 
 static int on_root_frame(void *userdata, const struct pyobj_frame *frame)
@@ -114,14 +77,9 @@ static int on_root_frame(void *userdata, const struct pyobj_frame *frame)
 
     for (size_t i = 0; i < roots_count(w->input->table) && !w->error; i++) {
         const struct roots_row *row = roots_row(w->input->table, i);
-        if (row->kind != ROOTS_FRAME || !function_is(row->subject, frame->function))
-            continue;
-        struct local_wanted wanted = {.walk = w, .frame = frame, .name = row->object};
         uint64_t object;
-        wanted.length = strcspn(row->object, ".");
-        const char *rest = row->object + wanted.length + (row->object[wanted.length] == '.');
-        if (pyobj_each_local(&w->py, frame, on_local, &wanted) > 0 &&
-            path_follow(w, wanted.value, rest, &object) == 0)
+        if (row->kind == ROOTS_FRAME && roots_function_is(row->subject, frame->function) &&
+            roots_frame_follow(&w->py, frame, row->object, &object) == 0)
             root_take(w, row->framework, frame->function, row->object, object);
     }
     return w->error;
@@ -130,23 +88,10 @@ static int on_root_frame(void *userdata, const struct pyobj_frame *frame)
 static int on_type_frame(void *userdata, const struct pyobj_frame *frame)
 {
     struct walk *w = userdata;
-    struct local_wanted wanted = {.walk = w, .frame = frame};
+    struct local_typed l = {.walk = w, .frame = frame};
 
-    pyobj_each_local(&w->py, frame, on_local, &wanted);
+    pyobj_each_local(&w->py, frame, on_local, &l);
     return w->error;
-}
-
-/* The dict of a module by its name. */
-static int module_dict(struct walk *w, const char *name, uint64_t *ret)
-{
-    uint64_t modules, module;
-    int r = pyobj_modules(&w->py, w->interpreter, &modules);
-
-    if (r == 0)
-        r = pyobj_dict_get(&w->py, modules, name, &module);
-    if (r == 0)
-        r = pyobj_cell(&w->py, module, ret);
-    return r;
 }
 
 static void main_types(struct walk *w)
@@ -154,7 +99,8 @@ static void main_types(struct walk *w)
     struct pyobj_pairs pairs;
     uint64_t dict, key, value;
 
-    if (module_dict(w, "__main__", &dict) < 0 || pyobj_dict_pairs(&w->py, dict, &pairs) < 0)
+    if (roots_module(&w->py, w->interpreter, "__main__", &dict) < 0 ||
+        pyobj_dict_pairs(&w->py, dict, &pairs) < 0)
         return;
     while (!w->error && pyobj_next(&w->py, &pairs, &key, &value) > 0)
         types_try(w, "__main__", value);
@@ -262,7 +208,7 @@ void seed_frames(struct walk *w)
     struct pyobj_pairs pairs;
     uint64_t dict, key, value;
 
-    if (l.node != SCAN_NONE && module_dict(w, "__main__", &dict) == 0 &&
+    if (l.node != SCAN_NONE && roots_module(&w->py, w->interpreter, "__main__", &dict) == 0 &&
         pyobj_dict_pairs(&w->py, dict, &pairs) == 0)
         while (!w->error && pyobj_next(&w->py, &pairs, &key, &value) > 0) {
             char name[PYOBJ_NAME_MAX];

@@ -4,7 +4,7 @@
 
     run.py BUILD_DIR [--only WORD]... [--keep]
 
---only    checks whose name contains the word: objects, bad input, tensors, large, frameworks, attached,
+--only    checks whose name contains the word: objects, kv, bad input, tensors, large, frameworks, attached,
           vllm eager,
           vllm graphs, vllm sleep; vllm rate (a part of those) and pythons only if they are named
 
@@ -33,6 +33,7 @@ sys.path.insert(0, str(HERE))
 sys.path[:0] = [str(ROOT / "tests" / "real"), str(ROOT / "sim" / "vllm"), str(ROOT / "sim" / "wheels")]
 
 import harness  # noqa: E402
+import kv  # noqa: E402
 import node as wheels_node  # noqa: E402
 import pythons  # noqa: E402
 import serve  # noqa: E402
@@ -799,6 +800,8 @@ def main():
     else:
         if chosen(args, "objects"):
             guarded(checks, "objects", check_objects, tools)
+        if chosen(args, "kv"):
+            guarded(checks, "kv", kv.check_kv, tools, PROGRAMS, interpreters(), MINORS)
         if chosen(args, "bad input"):
             guarded(checks, "bad input", check_bad_input, tools)
         torch = [fn for word, fn in (("tensors", check_tensors), ("large", check_large),
