@@ -8,6 +8,7 @@
 #include "advice_rows.h"
 #include "ask.h"
 #include "doc.h"
+#include "kv_history_rows.h"
 #include "kv_usage.h"
 #include "rows.h"
 #include "table.h"
@@ -190,6 +191,7 @@ static int render(const struct args *args, const struct out *o, struct json_obje
                         count - i < RANKS_PER_TABLE ? count - i : RANKS_PER_TABLE) < 0)
             return EXIT_RUNTIME;
     }
+    kv_history_print(args, o, document);
     kv_usage_print(args, o, document);
     for (size_t i = 0; i < count; i++) {
         struct json_object *rank = doc_item(document, "ranks", i);
@@ -209,5 +211,10 @@ int verb_budget(const struct args *args)
     struct error error = {0};
     if (rows_check_fields(args, flat_columns, ARRAY_SIZE(flat_columns), &error) < 0)
         return fail(EXIT_USAGE, &error);
-    return ask_extend_and_show(args, "Budget", ask_filters(args), kv_usage_add, "ranks", render);
+    struct json_object *parameters = ask_filters(args);
+    if (args->since_ns)
+        json_object_object_add(parameters, "since_ns", json_object_new_int64(args->since_ns));
+    if (args->until_ns)
+        json_object_object_add(parameters, "until_ns", json_object_new_int64(args->until_ns));
+    return ask_extend_and_show(args, "Budget", parameters, kv_usage_add, "ranks", render);
 }

@@ -190,6 +190,8 @@ static int manager_open(struct manager *m, struct error *reterr)
         r = open_kernel_side(m, reterr);
     if (r == 0)
         r = open_scans(m);
+    if (r == 0 && m->store && m->config.store_kv_history)
+        r = kv_watch_new(m, &m->kv);
     if (r == 0)
         r = recorder_new(m, &m->recorder);
     if (r == 0)
@@ -261,10 +263,12 @@ struct manager *manager_free(struct manager *m)
         ring_set_recorder(m->ring, NULL);
         m->recorder = recorder_free(m->recorder);
         store_sample(m->store, m->ledger, manager_boot_ns());
+        kv_watch_flush(m->kv);
         store_checkpoint_all(m->store, m->ledger);
     }
     m->oom = oom_log_free(m->oom);
     m->recorder = recorder_free(m->recorder);
+    m->kv = kv_watch_free(m->kv);
     m->store = store_close(m->store);
     m->ring = ring_free(m->ring);
     m->targets = targets_free(m->targets);
@@ -280,6 +284,7 @@ struct manager *manager_free(struct manager *m)
     sd_event_source_disable_unref(m->checkpoint_timer);
     sd_event_source_disable_unref(m->sample_timer);
     sd_event_source_disable_unref(m->maintain_timer);
+    sd_event_source_disable_unref(m->kv_timer);
     for (size_t i = 0; i < m->source_count; i++)
         sd_event_source_disable_unref(m->sources[i]);
     sd_event_unref(m->event);

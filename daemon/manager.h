@@ -18,6 +18,7 @@
 #include "config.h"
 #include "discovery.h"
 #include "driver_usage.h"
+#include "kv_watch.h"
 #include "ledger.h"
 #include "oom_log.h"
 #include "python.h"
@@ -65,11 +66,12 @@ struct manager {
     struct servers *servers;
     struct accesses *accesses;
     struct scans *scans;
+    struct kv_watch *kv;          /* NULL: KV caches are not followed */
     struct scan_wait *scan_waits; /* clients that wait for a scan (scan_feed.c) */
 
     sd_event_source *sources[8];
     size_t source_count;
-    sd_event_source *checkpoint_timer, *sample_timer, *maintain_timer;
+    sd_event_source *checkpoint_timer, *sample_timer, *maintain_timer, *kv_timer;
     uint64_t start_ns;
     char host[64], kernel[160];
     struct manager_notice *notices;

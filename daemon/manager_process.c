@@ -109,7 +109,16 @@ static void on_scan_ended(void *userdata, uint32_t tgid, const struct scan_resul
     accesses_scanned(m->accesses, tgid, result);
 }
 
-const struct scans_handler manager_scans_handler = {.began = on_scan_began, .ended = on_scan_ended};
+static void on_pool_ended(void *userdata, uint32_t tgid, const struct kv_pool *pool,
+                          const struct error *error)
+{
+    struct manager *m = userdata;
+
+    kv_watch_found(m->kv, tgid, pool, error);
+}
+
+const struct scans_handler manager_scans_handler = {
+    .began = on_scan_began, .ended = on_scan_ended, .pool_ended = on_pool_ended};
 
 static void on_added(void *userdata, struct target *t)
 {
@@ -137,6 +146,7 @@ static void on_exited(void *userdata, struct target *t)
     recorder_exit(m->recorder, t->tgid);
     method_label_forget(m, t->tgid);
     accesses_exit(m->accesses, t->tgid);
+    kv_watch_exit(m->kv, t->tgid);
     store_process_final(m->store, m->ledger, t->tgid, now, true);
     ledger_process_exit(m->ledger, t->tgid, t->facts.start_ticks, now);
     ring_forget(m->ring, t->tgid);
@@ -199,6 +209,7 @@ static void on_executed(void *userdata, uint32_t tgid, uint64_t time_ns)
     recorder_exit(m->recorder, tgid);
     method_label_forget(m, tgid);
     accesses_exit(m->accesses, tgid);
+    kv_watch_exit(m->kv, tgid);
     ledger_process_exec(m->ledger, tgid, time_ns);
     ring_forget(m->ring, tgid);
     python_forget(m->python, tgid);

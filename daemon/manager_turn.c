@@ -115,6 +115,14 @@ static int on_maintain(sd_event_source *source, uint64_t usec, void *userdata)
     return rearm(source, MAINTAIN_NS);
 }
 
+static int on_kv(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    struct manager *m = userdata;
+
+    kv_watch_turn(m->kv);
+    return rearm(source, m->config.store_kv_interval);
+}
+
 static int on_sighup(sd_event_source *source, const struct signalfd_siginfo *si, void *userdata)
 {
     struct manager *m = userdata;
@@ -147,6 +155,7 @@ int manager_sources_add(struct manager *m)
         {&m->checkpoint_timer, m->config.store_checkpoint_interval, on_checkpoint},
         {&m->sample_timer, m->config.store_sample_interval, on_sample},
         {&m->maintain_timer, MAINTAIN_NS, on_maintain},
+        {&m->kv_timer, m->config.store_kv_interval, on_kv},
     };
     int r = 0;
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "budget_view.h"
+#include "kv_gather.h"
 #include "method_context.h"
 #include "methods.h"
 #include "servers.h"
@@ -59,29 +60,47 @@ void method_budget_query(struct manager *m, struct budget_query *ret)
     *ret = (struct budget_query){.line_fn = on_line, .failure_fn = on_failure, .userdata = m};
 }
 
-int method_budget(struct api_call *call, void *userdata)
+static int document(struct manager *m, const struct view_context *c, uint64_t since_ns,
+                    uint64_t until_ns, struct json *j)
 {
-    struct manager *m = userdata;
-    struct method_filter f = {};
+    _cleanup_free_ struct kv_history_row *rows = NULL;
+    _cleanup_free_ struct list *list = calloc(1, sizeof(*list));
     struct budget_query q;
-    struct view_context c;
-    struct json j = {};
-    int r = method_filter_read(call, &f);
+    size_t count = 0;
+    int r = list ? kv_gather(m, c, since_ns, until_ns, &rows, &count) : -ENOMEM;
 
-    if (r == 0)
-        r = method_begin(call, m, &f, METHOD_WITH_CARDS, &c);
-    if (r <= 0)
+    if (r < 0)
         return r;
-    oom_log_turn(m->oom);
-    struct list *list = calloc(1, sizeof(*list));
-    if (!list)
-        return -ENOMEM;
     list_servers(m, list);
     method_budget_query(m, &q);
     q.servers = list->servers;
     q.server_count = list->count;
+    q.histories = rows;
+    q.history_count = count;
+    return view_budget(m->ledger, c, &q, j);
+}
+
+int method_budget(struct api_call *call, void *userdata)
+{
+    struct manager *m = userdata;
+    uint64_t since_ns = 0, until_ns = 0;
+    struct method_filter f = {};
+    struct view_context c;
+    struct json j = {};
+    int r = method_filter_read(call, &f);
+
+    if (r >= 0)
+        r = api_param_u64(call, "since_ns", INT64_MAX, &since_ns);
+    if (r >= 0)
+        r = api_param_u64(call, "until_ns", INT64_MAX, &until_ns);
+    if (r >= 0)
+        r = method_begin(call, m, &f, METHOD_WITH_CARDS, &c);
+    if (r <= 0)
+        return r;
+    if (until_ns && since_ns >= until_ns)
+        return api_error(call, "BadParameter", "since, until: no time between them",
+                         "since_ns before until_ns");
+    oom_log_turn(m->oom);
     method_document_begin(&j);
-    r = method_document_reply(call, &j, view_budget(m->ledger, &c, &q, &j));
-    free(list);
-    return r;
+    return method_document_reply(call, &j, document(m, &c, since_ns, until_ns, &j));
 }

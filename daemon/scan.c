@@ -13,14 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <unistd.h>
 
 #include "clock.h"
 #include "log.h"
-#include "scan_read.h"
 #include "child.h"
 
 #define READ_AT_ONCE (256u << 10)
@@ -29,6 +27,7 @@
 struct scan_request {
     uint32_t tgid;
     bool is_thorough;
+    bool is_pool; /* look for a pool of KV blocks, and for nothing else */
     uint64_t start_ticks;
 };
 
@@ -151,34 +150,50 @@ static void result_keep(struct scans *s, uint32_t tgid, struct scan_result *resu
     }
 }
 
+/* What a child that failed said: what happened and the way out, each ended by a NUL. */
+static void words_take(const struct scans *s, int code, struct error *reterr)
+{
+    size_t what = strnlen(s->data ? s->data : "", s->bytes);
+    size_t fix = what < s->bytes ? strnlen(s->data + what + 1, s->bytes - what - 1) : 0;
+
+    if (code > 0 && what)
+        error_set(reterr, EIO, "%.*s", (int)(what < TEXT_MAX ? what : TEXT_MAX), s->data);
+    else
+        error_set(reterr, EIO, "process %u: the scan died", s->running.tgid);
+    if (code > 0 && fix)
+        error_fix(reterr, EIO, "%.*s", (int)(fix < TEXT_MAX ? fix : TEXT_MAX), s->data + what + 1);
+}
+
+/* The child's bytes as a pool; false: they are none. */
+static bool pool_take(const struct scans *s, struct kv_pool *ret)
+{
+    if (s->bytes != sizeof(*ret))
+        return false;
+    memcpy(ret, s->data, sizeof(*ret));
+    return kv_pool_check(ret);
+}
+
 static void finish(struct scans *s, bool kill_it, const char *why)
 {
     struct error error = {0};
     struct scan_result *result = NULL;
-    uint32_t tgid = s->running.tgid;
+    struct scan_request request = s->running;
+    uint32_t tgid = request.tgid;
     int code = child_end(s, kill_it);
-    int r = why ? -ETIMEDOUT : -EIO;
+    struct kv_pool pool;
+    bool is_right = false;
 
-    if (why) {
-        error_set(&error, r, "process %u: %s", tgid, why);
-    } else if (code != 0) {
-        /* what happened and the way out, each ended by a NUL */
-        size_t what = strnlen(s->data ? s->data : "", s->bytes);
-        size_t fix = what < s->bytes ? strnlen(s->data + what + 1, s->bytes - what - 1) : 0;
-        if (code > 0 && what)
-            error_set(&error, r, "%.*s", (int)(what < TEXT_MAX ? what : TEXT_MAX), s->data);
-        else
-            error_set(&error, r, "process %u: the scan died", tgid);
-        if (code > 0 && fix)
-            error_fix(&error, r, "%.*s", (int)(fix < TEXT_MAX ? fix : TEXT_MAX),
-                      s->data + what + 1);
-    } else {
-        r = scan_result_decode(s->data, s->bytes, &result);
-        if (r < 0)
-            error_set(&error, r, "process %u: the scan's answer is no answer", tgid);
-    }
+    if (why)
+        error_set(&error, ETIMEDOUT, "process %u: %s", tgid, why);
+    else if (code != 0)
+        words_take(s, code, &error);
+    else if (!(is_right = request.is_pool ? pool_take(s, &pool)
+                                          : scan_result_decode(s->data, s->bytes, &result) == 0))
+        error_set(&error, EBADMSG, "process %u: the scan's answer is no answer", tgid);
     s->running = (struct scan_request){0};
-    if (s->handler->ended)
+    if (request.is_pool)
+        s->handler->pool_ended(s->userdata, tgid, is_right ? &pool : NULL, &error);
+    else if (s->handler->ended)
         s->handler->ended(s->userdata, tgid, result, &error);
     if (result)
         result_keep(s, tgid, result, s->bytes);
@@ -226,7 +241,10 @@ static pid_t spawn_child(const struct scans *s, int output)
 
     snprintf(tgid, sizeof(tgid), "%u", s->running.tgid);
     snprintf(ticks, sizeof(ticks), "%llu", (unsigned long long)s->running.start_ticks);
-    snprintf(thorough, sizeof(thorough), "%d", s->running.is_thorough);
+    snprintf(thorough, sizeof(thorough), "%c",
+             s->running.is_pool       ? SCAN_POOL
+             : s->running.is_thorough ? SCAN_THOROUGH
+                                      : SCAN_USUAL);
     return child_spawn(argv, output);
 }
 
@@ -256,33 +274,46 @@ static void run_next(struct scans *s)
     s->running = s->waiting[0];
     s->waiting_count--;
     memmove(&s->waiting[0], &s->waiting[1], s->waiting_count * sizeof(s->waiting[0]));
-    if (s->handler->began)
+    if (s->handler->began && !s->running.is_pool)
         s->handler->began(s->userdata, s->running.tgid);
     if (child_start(s) < 0)
         finish(s, true, "the scan could not be started");
 }
 
-int scans_request(struct scans *s, uint32_t tgid, uint64_t start_ticks, bool is_thorough)
+static int request_add(struct scans *s, const struct scan_request *request)
 {
     for (size_t i = 0; i < s->waiting_count; i++)
-        if (s->waiting[i].tgid == tgid) {
-            s->waiting[i].is_thorough |= is_thorough;
+        if (s->waiting[i].tgid == request->tgid && s->waiting[i].is_pool == request->is_pool) {
+            s->waiting[i].is_thorough |= request->is_thorough;
             return 0;
         }
-    if (s->running.tgid == tgid && s->running.is_thorough >= is_thorough)
+    if (s->running.tgid == request->tgid && s->running.is_pool == request->is_pool &&
+        s->running.is_thorough >= request->is_thorough)
         return 0;
     if (s->waiting_count == SCANS_WAITING_MAX)
         return -ENOSPC;
-    s->waiting[s->waiting_count++] =
-        (struct scan_request){.tgid = tgid, .start_ticks = start_ticks, .is_thorough = is_thorough};
+    s->waiting[s->waiting_count++] = *request;
     run_next(s);
     return 0;
+}
+
+int scans_request(struct scans *s, uint32_t tgid, uint64_t start_ticks, bool is_thorough)
+{
+    return request_add(s, &(struct scan_request){.tgid = tgid,
+                                                 .start_ticks = start_ticks,
+                                                 .is_thorough = is_thorough});
+}
+
+int scans_request_pool(struct scans *s, uint32_t tgid, uint64_t start_ticks)
+{
+    return request_add(
+        s, &(struct scan_request){.tgid = tgid, .start_ticks = start_ticks, .is_pool = true});
 }
 
 void scans_prefer(struct scans *s, uint32_t tgid)
 {
     for (size_t i = 0; i < s->waiting_count; i++)
-        if (s->waiting[i].tgid == tgid) {
+        if (s->waiting[i].tgid == tgid && !s->waiting[i].is_pool) {
             struct scan_request chosen = s->waiting[i];
             memmove(&s->waiting[1], &s->waiting[0], i * sizeof(s->waiting[0]));
             s->waiting[0] = chosen;
@@ -316,46 +347,4 @@ void scans_forget(struct scans *s, uint32_t tgid)
             kept_remove(s, at);
             return;
         }
-}
-
-static int output_write(const char *data, size_t bytes)
-{
-    while (bytes) {
-        ssize_t n = write(STDOUT_FILENO, data, bytes);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return -EIO;
-        data += n;
-        bytes -= (size_t)n;
-    }
-    return 0;
-}
-
-int scan_child(int argc, char **argv)
-{
-    _cleanup_(scan_result_freep) struct scan_result *result = NULL;
-    _cleanup_free_ void *data = NULL;
-    struct scan_options options = {0};
-    struct error error = {0};
-    struct rlimit processor = {.rlim_cur = 4, .rlim_max = 4}, core = {0};
-    size_t bytes;
-
-    if (argc != 4)
-        return 2;
-    /* the reader of a hostile image: behind everybody else, and dead when it does not end */
-    setpriority(PRIO_PROCESS, 0, SCAN_NICE);
-    setrlimit(RLIMIT_CPU, &processor);
-    setrlimit(RLIMIT_CORE, &core);
-    options.start_ticks = strtoull(argv[1], NULL, 10);
-    options.is_thorough = argv[2][0] == '1';
-    options.roots_dir = argv[3][0] ? argv[3] : NULL;
-    if (scan_read_process((uint32_t)strtoul(argv[0], NULL, 10), &options, &result, &error) < 0) {
-        output_write(error.what, strlen(error.what) + 1);
-        output_write(error.fix, strlen(error.fix) + 1);
-        return 1;
-    }
-    if (scan_result_encode(result, &data, &bytes) < 0)
-        return 1;
-    return output_write(data, bytes) < 0;
 }

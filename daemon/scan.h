@@ -16,6 +16,7 @@
 
 #include "cleanup.h"
 #include "err.h"
+#include "kv_pool.h"
 #include "roots_result.h"
 
 #define SCANS_WAITING_MAX 256u
@@ -34,6 +35,9 @@ struct scans_handler {
     /* ... ended. result is borrowed, NULL when there is none; then error says why. */
     void (*ended)(void *userdata, uint32_t tgid, const struct scan_result *result,
                   const struct error *error);
+    /* A look for a pool of KV blocks ended. pool is borrowed, NULL: error says why. */
+    void (*pool_ended)(void *userdata, uint32_t tgid, const struct kv_pool *pool,
+                       const struct error *error);
 };
 
 /* roots_dir may be missing or NULL. Owns: the caller frees with scans_free(). */
@@ -45,6 +49,10 @@ DEFINE_CLEANUP(struct scans *, scans_free)
 /* Asks for a scan; one that waits or runs already is not asked for twice, but becomes thorough.
  * Returns 0; -ENOSPC too many wait; -ENOMEM. */
 int scans_request(struct scans *s, uint32_t tgid, uint64_t start_ticks, bool is_thorough);
+
+/* Asks for a look for the pool of KV blocks of a server's scheduler (kv_pool.h), and for nothing
+ * else: milliseconds. The handler's pool_ended() tells. Returns as scans_request(). */
+int scans_request_pool(struct scans *s, uint32_t tgid, uint64_t start_ticks);
 
 /* Lets a scan that waits be the next: somebody waits for it. */
 void scans_prefer(struct scans *s, uint32_t tgid);
@@ -59,8 +67,13 @@ unsigned scans_count(const struct scans *s, uint32_t tgid);
 /* The process is gone. */
 void scans_forget(struct scans *s, uint32_t tgid);
 
-/* main() of the child: scans and writes the result to standard output. Returns an exit code; the
- * reason of a failure is one line on standard output. */
+/* What the child is asked for, its third argument. */
+#define SCAN_USUAL '0'
+#define SCAN_THOROUGH '1'
+#define SCAN_POOL 'p'
+
+/* main() of the child (scan_child.c): scans and writes the result to standard output. Returns an
+ * exit code; the reason of a failure is one line on standard output. */
 int scan_child(int argc, char **argv);
 
 #endif

@@ -7,6 +7,7 @@
  *   store_blocks.c    live_block: checkpoints and the last state of a process
  *   store_samples.c   samples
  *   store_series.c    samples as series over time
+ *   store_kv.c        how full KV caches were
  *   store_events.c    events and the queue in front of the disk
  *   store_history.c   what was at an earlier moment, back into a ledger
  *   store_retention.c size and age
@@ -62,6 +63,8 @@
     X(SAMPLE_DEVICE_INSERT, "INSERT INTO sample_device VALUES (?1,?2,?3,?4,?5,?6,?7,?8)")          \
     X(SAMPLE_POOL_INSERT, "INSERT INTO sample_pool VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9)")           \
     X(SAMPLE_HOST_INSERT, "INSERT INTO sample_host VALUES (?1,?2,?3,?4,?5)")                       \
+    X(SAMPLE_KV_PUT,                                                                               \
+      "INSERT OR REPLACE INTO sample_kv VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14)")  \
     X(PHASES_DELETE, "DELETE FROM phase WHERE process_id=?1")                                      \
     X(PHASE_INSERT,                                                                                \
       "INSERT OR REPLACE INTO phase VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,"   \
@@ -83,6 +86,9 @@
       " ORDER BY wall_ns LIMIT ?2)")                                                               \
     X(RETIRE_HOSTS,                                                                                \
       "DELETE FROM sample_host WHERE rowid IN (SELECT rowid FROM sample_host WHERE wall_ns < ?1"   \
+      " ORDER BY wall_ns LIMIT ?2)")                                                               \
+    X(RETIRE_KV,                                                                                   \
+      "DELETE FROM sample_kv WHERE rowid IN (SELECT rowid FROM sample_kv WHERE wall_ns < ?1"       \
       " ORDER BY wall_ns LIMIT ?2)")                                                               \
     X(RETIRE_EVENTS,                                                                               \
       "DELETE FROM event WHERE rowid IN (SELECT rowid FROM event WHERE wall_ns < ?1"               \

@@ -51,6 +51,8 @@ static int retire_samples(struct store *s, int64_t before_ns, uint64_t *counter)
         r = retire(s, STORE_RETIRE_POOLS, before_ns, LIMIT_STORE_RETENTION_ROWS, counter);
     if (r == 0)
         r = retire(s, STORE_RETIRE_HOSTS, before_ns, LIMIT_STORE_RETENTION_ROWS, counter);
+    if (r == 0)
+        r = retire(s, STORE_RETIRE_KV, before_ns, LIMIT_STORE_RETENTION_ROWS, counter);
     return r;
 }
 

@@ -158,9 +158,12 @@ void kv_fit_compute(const struct kv_engine *engine, double fullest, uint64_t kv_
         return;
     ret->used_bytes = (uint64_t)((double)kv_bytes * fullest);
     ret->unused_bytes = kv_bytes - ret->used_bytes;
-    if (!total_bytes || utilization <= 0 || fullest <= 0)
+    if (fullest <= 0)
         return;
     double needed = (double)kv_bytes * fullest * MARGIN;
+    ret->needed_bytes = needed < (double)kv_bytes ? (uint64_t)needed : kv_bytes;
+    if (!total_bytes || utilization <= 0)
+        return;
     double fits = utilization - ((double)kv_bytes - needed) / (double)total_bytes;
     unsigned hundredths = fits > 0 ? (unsigned)(fits * 100) + 1 : 0;
     double to = (double)hundredths / 100;

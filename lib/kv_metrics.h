@@ -37,6 +37,7 @@ size_t kv_metrics_parse(const char *text, size_t bytes, struct kv_metrics *ret);
 struct kv_fit {
     uint64_t used_bytes; /* of one rank, at the fullest */
     uint64_t unused_bytes;
+    uint64_t needed_bytes; /* used_bytes and a tenth more, kv_bytes at most; 0 not told */
     double utilization; /* that would still hold the fullest, and a tenth more; 0 cannot be told */
     uint64_t model_len; /* longest sequence that the whole cache holds; 0 not told */
 };

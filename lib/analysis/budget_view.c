@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct gather {
@@ -239,17 +240,63 @@ static void write_servers(const struct budget_query *q, struct json *j)
     json_end(j);
 }
 
+/* What the plan of a rank says of the cache of the engine that it belongs to. */
+struct planned {
+    uint32_t tgid, engine_tgid;
+    struct kv_history_rank rank;
+};
+
+static void planned_take(const struct view_row *row, const struct budget_result *result,
+                         struct planned *ret)
+{
+    int64_t kv = result->terms[BUDGET_KV_CACHE].bytes;
+    int64_t total = result->terms[BUDGET_CARD_TOTAL].bytes;
+
+    *ret = (struct planned){
+        .tgid = row->facts.tgid,
+        .engine_tgid = row->facts.engine_tgid,
+        .rank = {.kv_bytes = kv > 0 ? (uint64_t)kv : 0,
+                 .total_bytes = total > 0 ? (uint64_t)total : 0,
+                 .utilization = result->utilization},
+    };
+}
+
+/* The largest cache of the ranks that are shown decides. */
+static void write_histories(const struct view_context *c, const struct budget_query *q,
+                            const struct planned *planned, size_t count, struct json *j)
+{
+    json_karray(j, "kv_history");
+    for (size_t i = 0; i < q->history_count; i++) {
+        const struct kv_history_row *row = &q->histories[i];
+        const struct planned *of = NULL;
+        for (size_t k = 0; row->is_alive && k < count; k++)
+            if ((planned[k].tgid == row->tgid || planned[k].engine_tgid == row->tgid) &&
+                (!of || planned[k].rank.kv_bytes > of->rank.kv_bytes))
+                of = &planned[k];
+        if (c->device_count && !of)
+            continue;
+        kv_history_write(row, of ? &of->rank : &(struct kv_history_rank){0}, j);
+    }
+    json_end(j);
+}
+
 int view_budget(const struct ledger *l, const struct view_context *c, const struct budget_query *q,
                 struct json *j)
 {
     struct view_context with_exited = *c;
     struct view_rows rows;
+    size_t count = 0;
     int r;
 
     with_exited.include_exited = with_exited.exited_in_full = true;
     r = view_rows_collect(l, &with_exited, &rows);
     if (r < 0)
         return r;
+    struct planned *planned = calloc(rows.count + 1, sizeof(*planned));
+    if (!planned) {
+        view_rows_done(&rows);
+        return -ENOMEM;
+    }
     json_object(j);
     view_header(c, j);
     json_karray(j, "ranks");
@@ -264,10 +311,14 @@ int view_budget(const struct ledger *l, const struct view_context *c, const stru
             continue;
         budget_compute(&in, &result);
         budget_write(&in, &result, j);
+        if (rows.items[i].alive)
+            planned_take(&rows.items[i], &result, &planned[count++]);
     }
     json_end(j);
     write_servers(q, j);
+    write_histories(c, q, planned, count, j);
     json_end(j);
+    free(planned);
     view_rows_done(&rows);
     return r ? r : j->error;
 }

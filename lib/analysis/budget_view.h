@@ -6,6 +6,7 @@
 #define NPUMEM_ANALYSIS_BUDGET_VIEW_H
 
 #include "budget.h"
+#include "kv_history.h"
 #include "view_rows.h"
 
 /* What is not in the ledger. */
@@ -30,6 +31,8 @@ struct budget_query {
     bool (*failure_fn)(void *userdata, uint32_t tgid, struct budget_failure *ret);
     const struct budget_server *servers;
     size_t server_count;
+    const struct kv_history_row *histories; /* of KV caches, for kv_history[] */
+    size_t history_count;
     void *userdata;
 };
 
@@ -39,8 +42,8 @@ int budget_from_ledger(const struct ledger *l, const struct view_context *c,
                        const struct budget_query *q, const struct view_row *row,
                        struct budget_input *ret, bool *ret_is_any);
 
-/* The document of `budget`: ranks[] and servers[]. A process that has ended is shown where no
- * living one is on its card. */
+/* The document of `budget`: ranks[], servers[] and kv_history[]. A process that has ended is shown
+ * where no living one is on its card. */
 int view_budget(const struct ledger *l, const struct view_context *c, const struct budget_query *q,
                 struct json *j);
 

@@ -564,6 +564,23 @@ class Output(Case):
         self.assertEqual(got.pop("kv_usage"), [])
         self.assertEqual(got, D.BUDGET)
 
+    def test_kv_history(self):
+        """How full the caches were: a block per engine, those that have ended, the reason where nothing is known; the window."""
+        d = self.daemon(Budget=document(D.BUDGET))
+        out = self.shown("budget", "--since", "@1799000000", "--until", "@1800000000")
+        self.assertEqual(d.requests[-1]["parameters"], {"since_ns": 1799000000 * 10**9, "until_ns": 1800000000 * 10**9})
+        block = out[out.index("KV cache of server 1200"):].splitlines()
+        self.assertRegex(block[0], r"^KV cache of server 1200 since 2027-01-03 18:13:20\.\d+: 11 d 13 h known, read every 1\.0* ?s$")
+        self.assertRegex(block[1], r"^  fullest 50\.0 % \(10\.00 GiB of 20\.00 GiB per rank\) on 2027-01-09 13:06:40\.\d+, "
+                                   r"12 requests ran, 3 waited; now 3\.1 %$")
+        self.assertRegex(block[2], r"^  of the time 50 % below 10\.0 %, 95 % below 42\.0 %, 99 % below 48\.1 %; at 90 % or more for 0")
+        self.assertEqual(block[3], "  fits: gpu_memory_utilization 0.76, 11.00 GiB of KV cache hold the fullest and a tenth more; "
+                                   "max_model_len up to 128128 tokens (one request alone)")
+        self.assertRegex(block[4], r"^KV cache of server 1300, replica 1 \(exited\) since ")
+        self.assertRegex(block[5], r"^  fullest 50\.0 % on \S+ \S+$")
+        self.assertEqual(block[7], "KV cache of server 1400: not followed: no CPython that is known")
+        self.assertNotIn("not followed", self.shown("budget", "--quiet"))
+
     def metrics(self, answer, pause=0):
         """A server of one's own metrics; its port."""
         listener = socket.socket()

@@ -13,4 +13,4 @@ import run_tests  # noqa: E402
 
 if __name__ == "__main__":
     sys.exit(run_tests.main(("test_calls", "test_process", "test_library", "test_container", "test_block", "test_loss",
-                             "test_daemon", "test_record", "test_diff", "test_access")))
+                             "test_daemon", "test_record", "test_diff", "test_access", "test_kv")))

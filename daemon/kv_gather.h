@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kv_gather.h - the histories of KV caches of a window, from the store and of now.
+ */
+#ifndef NPUMEM_DAEMON_KV_GATHER_H
+#define NPUMEM_DAEMON_KV_GATHER_H
+
+#include "kv_history.h"
+#include "manager.h"
+#include "view.h"
+
+#define KV_GATHER_ROWS_MAX 256u /* engines; 8 KiB each. The oldest go */
+
+/*
+ * One row per process with a scheduler that the context's filter takes. Without a window (both 0)
+ * of those that live, all that is kept; else of all of the window. A server that lives and of which
+ * nothing is known has a row with the reason. Returns 0; -ENOMEM; errno of the store. Owns: the
+ * caller frees *ret. Cost: store_kv_each(); the ring is drained meanwhile.
+ */
+int kv_gather(struct manager *m, const struct view_context *c, uint64_t since_wall_ns,
+              uint64_t until_wall_ns, struct kv_history_row **ret, size_t *ret_count);
+
+#endif

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store_kv.c - see store_kv.h. What is read back is checked: anybody may have changed the file.
+ */
+#include "store_kv.h"
+
+#include "store_internal.h"
+
+static void bind_known(struct store *s, int at, uint64_t value)
+{
+    if (value == KV_POOL_UNKNOWN)
+        sqlite3_bind_null(s->statements[STORE_SAMPLE_KV_PUT], at);
+}
+
+static int write_row(struct store *s, struct store_process *p, const struct kv_span *span)
+{
+    int r = store_process_row(s, p);
+
+    if (r < 0)
+        return r;
+    store_bind(s, STORE_SAMPLE_KV_PUT, 14,
+               (const int64_t[]){(int64_t)span->begin_wall_ns, (int64_t)span->end_wall_ns, p->id,
+                                 (int64_t)span->readings, (int64_t)span->usable_blocks,
+                                 (int64_t)span->block_tokens, (int64_t)span->model_len,
+                                 (int64_t)span->least_blocks, (int64_t)span->most_blocks,
+                                 (int64_t)span->last_blocks, (int64_t)span->most_wall_ns,
+                                 (int64_t)span->running, (int64_t)span->waiting,
+                                 (int64_t)span->full_ns});
+    bind_known(s, 12, span->running);
+    bind_known(s, 13, span->waiting);
+    return store_run(s, STORE_SAMPLE_KV_PUT, NULL);
+}
+
+int store_kv_write(struct store *s, uint32_t tgid, const struct kv_span *span)
+{
+    struct store_process *p = s ? store_find(s, tgid) : NULL;
+
+    if (!p)
+        return -ENOENT;
+    int r = store_begin(s);
+    if (r == 0)
+        r = store_end(s, write_row(s, p, span));
+    if (r == 0)
+        s->stats.rows_written++;
+    else
+        s->stats.dropped_samples++;
+    return r;
+}
+
+static uint64_t column_u64(sqlite3_stmt *stmt, int column)
+{
+    int64_t value = sqlite3_column_int64(stmt, column);
+    return value > 0 ? (uint64_t)value : 0;
+}
+
+static uint64_t column_known(sqlite3_stmt *stmt, int column)
+{
+    return sqlite3_column_type(stmt, column) == SQLITE_NULL ? KV_POOL_UNKNOWN
+                                                            : column_u64(stmt, column);
+}
+
+static struct kv_span span_read(sqlite3_stmt *stmt)
+{
+    return (struct kv_span){
+        .begin_wall_ns = column_u64(stmt, 0),
+        .end_wall_ns = column_u64(stmt, 1),
+        .readings = column_u64(stmt, 3),
+        .usable_blocks = column_u64(stmt, 4),
+        .block_tokens = column_u64(stmt, 5),
+        .model_len = column_u64(stmt, 6),
+        .least_blocks = column_u64(stmt, 7),
+        .most_blocks = column_u64(stmt, 8),
+        .last_blocks = column_u64(stmt, 9),
+        .most_wall_ns = column_u64(stmt, 10),
+        .running = column_known(stmt, 11),
+        .waiting = column_known(stmt, 12),
+        .full_ns = column_u64(stmt, 13),
+    };
+}
+
+static bool is_sound(const struct kv_span *s)
+{
+    return s->readings && s->usable_blocks && s->usable_blocks <= KV_POOL_BLOCKS_MAX &&
+           s->block_tokens <= KV_POOL_BLOCKS_MAX && s->most_blocks <= s->usable_blocks &&
+           s->least_blocks <= s->most_blocks && s->last_blocks <= s->most_blocks &&
+           s->begin_wall_ns <= s->end_wall_ns;
+}
+
+int store_kv_each(struct store *s, uint64_t since_wall_ns, uint64_t until_wall_ns,
+                  int (*fn)(void *userdata, int64_t process_id, const struct kv_span *span),
+                  void *userdata)
+{
+    _cleanup_(store_finalizep) sqlite3_stmt *stmt = NULL;
+    int result, r;
+
+    if (!s || !s->db)
+        return -ENOENT;
+    r = store_errno(
+        sqlite3_prepare_v2(s->db,
+                           "SELECT * FROM sample_kv WHERE end_wall_ns>=?1 AND wall_ns<?2"
+                           " ORDER BY process_id,wall_ns",
+                           -1, &stmt, NULL));
+    if (r < 0)
+        return r;
+    sqlite3_bind_int64(stmt, 1, since_wall_ns > INT64_MAX ? INT64_MAX : (int64_t)since_wall_ns);
+    sqlite3_bind_int64(stmt, 2, until_wall_ns > INT64_MAX ? INT64_MAX : (int64_t)until_wall_ns);
+    while ((result = sqlite3_step(stmt)) == SQLITE_ROW) {
+        struct kv_span span = span_read(stmt);
+        r = is_sound(&span) ? fn(userdata, sqlite3_column_int64(stmt, 2), &span) : 0;
+        if (r)
+            return r;
+    }
+    return store_errno(result);
+}

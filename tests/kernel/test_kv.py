@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How full KV caches were: the schedulers of simulated servers, read by the daemon over time, through restarts."""
+import os
+import time
+
+from harness import ROOT, check, equal, wait_for
+
+ENGINE = ("bash", "-c", 'exec -a VLLM::EngineCore "$1" "$2"')
+PREPARE = """
+import sys, threading
+sys.path.insert(0, PROGRAMS)
+import kv_pool
+ready, engines = threading.Event(), []
+def run_engine_core():
+    engine_core = kv_pool.EngineCoreProc(kv_pool.FCFSRequestQueue, 60)
+    engines.append(engine_core)
+    ready.set()
+    threading.Event().wait()
+def put(used, running, waiting):
+    engines[-1].scheduler.put(used, running, waiting, 0)
+"""
+BLOCKS = 70_000  # of kv_pool.py, without the null block
+SPANS = "SELECT sample_kv.* FROM sample_kv JOIN process ON process.id = process_id WHERE tgid = ? ORDER BY wall_ns"
+FAST = ("store.kv_interval=100ms", "store.sample_interval=1s")
+
+
+def engine(scratch):
+    agent = scratch.agent(prefix=ENGINE)
+    agent("PROGRAMS = %r" % os.path.join(ROOT, "tests/late/programs"))
+    agent(PREPARE)
+    return agent
+
+
+def begin(agent):
+    agent("threading.Thread(target=run_engine_core, daemon=True).start(); ready.wait(10)")
+
+
+def history(daemon, agent, *arguments):
+    rows = [row for row in daemon.json("budget", *arguments)["kv_history"] if row["tgid"] == agent.pid]
+    check(len(rows) <= 1, f"one row per engine: {rows}")
+    return rows[0] if rows else None
+
+
+def wait_known(daemon, agent, wanted, seconds=30):
+    def known():
+        row = history(daemon, agent)
+        return row if row and row["most_ratio"] is not None and wanted(row) else None
+    return wait_for(known, seconds, "a reading of the KV cache")
+
+
+def test_kv_follow(scratch):
+    """A server that was there before the daemon: fill, requests, its fullest and when; then a daemon that comes later."""
+    agent = engine(scratch)
+    begin(agent)
+    agent("put(7000, 3, 1)")
+    daemon = scratch.daemon(sets=FAST)
+    row = wait_known(daemon, agent, lambda row: row["usage_ratio"] == 0.1)
+    equal((row["most_ratio"], row["most_running"], row["most_waiting"], row["blocks"]), (0.1, 3, 1, BLOCKS), "a tenth")
+    equal((row["tokens"], row["model_len"], row["fits_model_len"]), ((BLOCKS + 1) * 128, 4096, (BLOCKS + 1) * 128), "tokens")
+    equal((row["full_ns"], row["state"], row["reason"]), (0, "running", None), "state")
+    before = time.time_ns()
+    agent("put(66500, 40, 7)")
+    time.sleep(2)
+    agent("put(0, 0, 0)")
+    after = time.time_ns()
+    row = wait_known(daemon, agent, lambda row: row["usage_ratio"] == 0)
+    equal((row["most_ratio"], row["most_running"], row["most_waiting"]), (0.95, 40, 7), "the fullest")
+    check(before <= row["most_ns"] <= after, f"when it was fullest: {row['most_ns']} in {before}..{after}")
+    check(1e9 <= row["full_ns"] <= after - before + 5e8, f"time at 90 % or more: {row['full_ns']} of {after - before}")
+    check(row["p99_ratio"] == 0.95 and row["p50_ratio"] <= 0.95, f"of the time: {row}")
+    shown = daemon.cli("budget").stdout
+    check("fullest 95.0 %" in shown and "40 requests ran, 7 waited; now 0.0 %" in shown, shown)
+    daemon.stop()
+    since = row["since_ns"]
+    spans = [dict(span) for span in daemon.sql(SPANS, agent.pid)]
+    check(2 <= len(spans) <= 20, f"rows: {len(spans)}")
+    for one, next_one in zip(spans, spans[1:]):
+        check(one["wall_ns"] <= one["end_wall_ns"] <= next_one["wall_ns"], f"rows do not overlap: {one} {next_one}")
+
+    again = scratch.daemon(sets=FAST)
+    row = wait_known(again, agent, lambda row: row["until_ns"] > spans[-1]["end_wall_ns"])
+    equal((row["since_ns"], row["most_ratio"], row["usage_ratio"]), (since, 0.95, 0), "through a restart of the daemon")
+    check(row["known_ns"] <= row["until_ns"] - since, f"the time between is not known: {row}")
+    none = history(again, agent, "--since", "-1d", "--until", "-1h")
+    check(none and none["most_ratio"] is None and "nothing was read in this time" in none["reason"], f"another window: {none}")
+
+
+def test_kv_begins(scratch):
+    """A server that starts while it is observed; it ends, and is shown where a time is asked for."""
+    daemon = scratch.daemon(sets=FAST)
+    agent = engine(scratch)
+    daemon.wait_target(agent.pid, "physical")
+    row = wait_for(lambda: history(daemon, agent), 20, "a row of an engine")
+    check(row["most_ratio"] is None and row["reason"], f"no scheduler so far: {row}")
+    wait_for(lambda: "no scheduler" in history(daemon, agent)["reason"], 20, "why there is none")
+    begin(agent)
+    agent("put(35000, 1, 0)")
+    wait_known(daemon, agent, lambda row: row["most_ratio"] == 0.5)
+    agent("engines[-1].scheduler.kv_cache_manager = kv_pool.KVCacheManager(1001)")
+    row = wait_known(daemon, agent, lambda row: row["blocks"] == 1000)
+    equal((row["usage_ratio"], row["most_ratio"]), (0, 0.5), "another pool: the fullest stays what it was")
+    agent.kill()
+    wait_for(lambda: history(daemon, agent) is None, 10, "it has ended")
+    row = history(daemon, agent, "--since", "-1h")
+    equal((row["state"], row["most_ratio"], row["usage_ratio"]), ("exited", 0.5, None), "what is kept of it")
+
+
+def test_kv_off(scratch):
+    """Switched off: nothing is read, and it is said."""
+    daemon = scratch.daemon(sets=(*FAST, "store.kv_history=no"))
+    agent = engine(scratch)
+    begin(agent)
+    daemon.wait_target(agent.pid, "physical")
+    row = wait_for(lambda: history(daemon, agent), 10, "a row of an engine")
+    equal((row["most_ratio"], row["reason"]), (None, "switched off (store.kv_history)"), "the reason")
+    time.sleep(1)
+    equal(len(daemon.sql(SPANS, agent.pid)), 0, "rows")
