@@ -237,14 +237,13 @@ NM_INLINE int nm_access_run(struct pt_regs *ctx, u32 action, u32 a, u32 b, u32 k
     u64 args[NM_ACCESS_ARGS] = {};
     struct nm_access_thread *t;
 
-    if (!w || !w->is_counting)
+    if (!w || now >= w->end_ns)
         return 0;
     t = nm_access_thread_get(w, (u32)pid_tgid);
     if (!t)
         return 0;
     nm_access_args(ctx, a, kind, args);
-    nm_access_work(w, now);
-    us = nm_access_us(w, now);
+    us = nm_access_work(w, now);
     switch (action) {
     case NM_ACCESS_TENSOR: {
         u64 address = NM_ACCESS_ARG(args, a);
@@ -324,17 +323,16 @@ __attribute__((noinline)) int nm_access_alloc(u64 address, u64 bytes, u64 stream
     struct nm_access_thread *t;
     struct nm_access_stream *s;
 
-    if (!w)
+    if (!w || (w->end_ns && now >= w->end_ns))
         return 0;
     block.life.address = address;
     block.life.stream = stream;
     block.life.flags = device << NM_ACCESS_DEVICE_SHIFT;
-    if (w->is_counting) {
-        nm_access_work(w, now);
+    if (w->end_ns) {
         t = nm_access_thread_get(w, (u32)pid_tgid);
         if (!t)
             return 0;
-        block.life.alloc_us = nm_access_us(w, now);
+        block.life.alloc_us = nm_access_work(w, now);
         block.life.alloc_op = nm_access_op_malloc(w, t);
         s = nm_access_stream_get(w, tgid, stream, device);
         if (s)
@@ -360,9 +358,9 @@ __attribute__((noinline)) int nm_access_free(u64 address, u32 start_ticks)
     struct nm_access_stream *s;
     struct nm_event *e;
 
-    if (!w || !blocks)
+    if (!w || !blocks || (w->end_ns && now >= w->end_ns))
         return 0;
-    if (!w->is_counting) {
+    if (!w->end_ns) {
         struct nm_access_block gone = {.life.flags = NM_ACCESS_GONE};
         bpf_map_update_elem(blocks, &address, &gone, BPF_ANY);
         return 0;
@@ -372,11 +370,10 @@ __attribute__((noinline)) int nm_access_free(u64 address, u32 start_ticks)
         return 0;
     t = nm_access_thread_get(w, (u32)pid_tgid);
     if (t && !(b->life.flags & NM_ACCESS_GONE)) {
-        nm_access_work(w, now);
         op = nm_access_op_free(w, t);
         s = nm_access_stream_get(w, tgid, b->life.stream, b->device);
         b->life.flags |= NM_ACCESS_FREED;
-        nm_access_finish(b, s, op, nm_access_us(w, now), (u32)pid_tgid);
+        nm_access_finish(b, s, op, nm_access_work(w, now), (u32)pid_tgid);
         if (s)
             nm_access_remember(s->free_op, op);
         e = nm_event_begin(NM_EVENT_ACCESS, pid_tgid, start_ticks, 0, now);

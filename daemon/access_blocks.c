@@ -205,11 +205,11 @@ int access_blocks_begin(struct access_window *w)
             (block.life.flags & NM_ACCESS_GONE))
             bpf_map_delete_elem(w->blocks_fd, &keys[i]);
     w->begin_ns = manager_boot_ns();
+    w->end_ns = w->begin_ns + w->request.for_ns;
     struct nm_access_window value = {
         .begin_ns = w->begin_ns,
-        .last_ns = w->begin_ns,
+        .end_ns = w->end_ns,
         .serial = ++w->owner->serial,
-        .is_counting = 1,
     };
     w->serial = value.serial;
     return window_write(w, &value);
@@ -250,22 +250,19 @@ void access_blocks_end(struct access_window *w, struct nm_access_window *ret)
 {
     _cleanup_free_ uint64_t *keys = NULL;
     struct nm_access_block block;
-    uint64_t now = manager_boot_ns();
     size_t count = 0;
 
-    if (bpf_map_lookup_elem(map_fd(w, "access_windows"), &w->request.tgid, ret) < 0)
-        *ret = (struct nm_access_window){.begin_ns = w->begin_ns, .last_ns = w->begin_ns};
-    struct nm_access_window closed = *ret;
-    closed.is_counting = 0;
-    window_write(w, &closed);
     ring_sync(w->owner->m->ring);
+    if (bpf_map_lookup_elem(map_fd(w, "access_windows"), &w->request.tgid, ret) < 0)
+        *ret = (struct nm_access_window){.begin_ns = w->begin_ns};
+    uint32_t end_us = nm_access_us(nm_access_clock(ret->clock, w->begin_ns, w->end_ns));
     if (keys_collect(w->blocks_fd, &keys, &count) < 0)
         return;
     for (size_t i = 0; i < count; i++) {
         if (bpf_map_lookup_elem(w->blocks_fd, &keys[i], &block) < 0 ||
             (block.life.flags & (NM_ACCESS_GONE | NM_ACCESS_FREED)))
             continue;
-        nm_access_finish(&block, NULL, (uint32_t)ret->operation + 1, nm_access_us(ret, now), 0);
+        nm_access_finish(&block, NULL, (uint32_t)ret->operation + 1, end_us, 0);
         life_add(w, &block.life, block.bytes);
     }
 }

@@ -45,7 +45,8 @@ struct access_window {
     int *links;
     size_t link_count;
     unsigned functions;
-    uint64_t begin_ns, lost_before;
+    uint64_t begin_ns, end_ns; /* end_ns: as planned, or when the process ended */
+    uint64_t lost_before;
     struct inefficient *found;
     sd_event_source *timer, *look_timer;
     struct access_window *next;

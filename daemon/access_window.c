@@ -14,6 +14,7 @@
 #include "scan.h"
 
 #define LOOK_NS 250000000ull /* between two looks for new libraries */
+#define IN_FLIGHT_US 1000    /* what a program that began within the window may still take */
 
 int accesses_new(struct manager *manager, struct accesses **ret)
 {
@@ -83,11 +84,16 @@ static void window_end(struct access_window *w, bool is_early)
 {
     struct manager *m = w->owner->m;
     struct target *t = targets_find(m->targets, w->request.tgid);
+    uint64_t now = manager_boot_ns();
+
+    is_early &= now < w->end_ns;
+    if (is_early)
+        w->end_ns = now;
     struct inefficient_window seen = {
         .tgid = w->request.tgid,
         .rank = t ? t->facts.rank : -1,
         .begin_ns = w->begin_ns,
-        .end_ns = manager_boot_ns(),
+        .end_ns = w->end_ns,
         .asked_ns = w->request.for_ns,
         .is_ended_early = is_early,
         .functions = w->functions,
@@ -148,7 +154,7 @@ static void window_begin(struct access_window *w, const struct scan_result *scan
         r = access_blocks_begin(w);
     if (r >= 0)
         r = sd_event_add_time_relative(m->event, &w->timer, CLOCK_MONOTONIC,
-                                       w->request.for_ns / 1000, 1000, on_time, w);
+                                       w->request.for_ns / 1000 + IN_FLIGHT_US, 0, on_time, w);
     if (r >= 0)
         r = sd_event_add_time_relative(m->event, &w->look_timer, CLOCK_MONOTONIC, LOOK_NS / 1000, 0,
                                        on_look, w);

@@ -12,7 +12,7 @@
  *               thread. Which operation a call belongs to is kept per thread, so that threads that
  *               run at the same time do not end each other's operations.
  *   work time   microseconds since the window began, without the pauses: stretches longer than
- *               NM_ACCESS_PAUSE_NS in which the process allocated, freed and used nothing. Memory
+ *               NM_ACCESS_PAUSE_US in which the process allocated, freed and used nothing. Memory
  *               of a server that waits for a request is not idle memory.
  */
 #ifndef NPUMEM_SCHEMA_ACCESS_H
@@ -20,7 +20,7 @@
 
 #include <linux/types.h>
 
-#define NM_ACCESS_PAUSE_NS 1000000000ull
+#define NM_ACCESS_PAUSE_US 1000000u
 #define NM_ACCESS_RECENT 4         /* operations with a malloc (a free) that a stream remembers */
 #define NM_ACCESS_PENDING_MAX 8192 /* torch_npu's task queue holds 4096 */
 #define NM_ACCESS_WINDOWS_MAX 4
@@ -85,8 +85,8 @@ struct nm_access_block {
 /* Map access_windows, by tgid. */
 struct nm_access_window {
     __u64 begin_ns;     /* CLOCK_BOOTTIME */
-    __u64 last_ns;      /* newest sign of work */
-    __u64 pause_ns;     /* sum of pauses */
+    __u64 end_ns;       /* from then on nothing is noted; 0: blocks are followed, not counted yet */
+    __u64 clock;        /* microseconds since the begin: newest sign of work << 32 | sum of pauses */
     __u64 operation;    /* newest number drawn; 0 none */
     __u64 pending;      /* operations handed over that another thread will launch */
     __u64 open_count;   /* threads with an operation open that has used memory */
@@ -97,7 +97,7 @@ struct nm_access_window {
     __u64 full_count;   /* blocks that had no room */
     __u64 failed_count; /* reads of the process's memory that failed */
     __u32 serial;       /* tells the state of an earlier window from this one's */
-    __u32 is_counting;  /* 0: blocks are followed, uses are not counted yet */
+    __u32 zero;
 };
 
 /* Map access_threads, by tid. */
@@ -121,26 +121,41 @@ struct nm_access_stream {
     __u32 malloc_op[NM_ACCESS_RECENT], free_op[NM_ACCESS_RECENT]; /* the highest first; 0 none */
 };
 
-/* Work time at `now`. */
-NM_ACCESS_INLINE __u32 nm_access_us(const struct nm_access_window *w, __u64 now_ns)
+/* The clock's word at `now`. A thread that looked at the time before another one did, and comes
+ * here after it, is at the other one's time: work time never runs backwards. */
+NM_ACCESS_INLINE __u64 nm_access_clock(__u64 clock, __u64 begin_ns, __u64 now_ns)
 {
-    __u64 past = now_ns > w->begin_ns ? now_ns - w->begin_ns : 0, pause = w->pause_ns;
+    __u32 last = clock >> 32, pause = (__u32)clock;
+    __u32 now = now_ns > begin_ns ? (now_ns - begin_ns) / 1000 : 0;
 
-    if (now_ns > w->last_ns && now_ns - w->last_ns > NM_ACCESS_PAUSE_NS)
-        pause += now_ns - w->last_ns;
-    return past > pause ? (past - pause) / 1000 : 0;
+    if (now <= last)
+        return clock;
+    if (now - last > NM_ACCESS_PAUSE_US)
+        pause += now - last;
+    return (__u64)now << 32 | pause;
 }
 
-/* The process does something: ends a pause. */
-NM_ACCESS_INLINE void nm_access_work(struct nm_access_window *w, __u64 now_ns)
+/* Work time at a word of the clock. */
+NM_ACCESS_INLINE __u32 nm_access_us(__u64 clock)
 {
-    __u64 last = w->last_ns;
+    return (__u32)(clock >> 32) - (__u32)clock;
+}
 
-    if (now_ns <= last)
-        return;
-    w->last_ns = now_ns;
-    if (now_ns - last > NM_ACCESS_PAUSE_NS)
-        __sync_fetch_and_add(&w->pause_ns, now_ns - last);
+/* The process does something, which ends a pause. Returns the work time. One word holds both parts
+ * of the clock, so that nobody sees a pause that is half over. */
+NM_ACCESS_INLINE __u32 nm_access_work(struct nm_access_window *w, __u64 now_ns)
+{
+    __u64 old = *(volatile __u64 *)&w->clock;
+    __u64 clock = nm_access_clock(old, w->begin_ns, now_ns);
+
+#if defined(__bpf__) && defined(NM_LEGACY)
+    if (clock != old)
+        *(volatile __u64 *)&w->clock = clock;
+#else
+    if (clock != old)
+        __sync_val_compare_and_swap(&w->clock, old, clock);
+#endif
+    return nm_access_us(clock);
 }
 
 NM_ACCESS_INLINE __u32 nm_access_draw(struct nm_access_window *w)
@@ -357,8 +372,11 @@ NM_ACCESS_INLINE void nm_access_finish(struct nm_access_block *b, const struct n
 {
     struct nm_access *a = &b->life;
 
+    /* another thread may have used it since this one looked at the time */
+    if (a->last_us < a->first_us)
+        a->last_us = a->first_us;
     a->end_op = op;
-    a->end_us = us;
+    a->end_us = us > a->last_us ? us : a->last_us;
     if (a->count && s && b->tid == tid && op != a->last_op &&
         nm_access_between(s->malloc_op, a->last_op, op))
         a->flags |= NM_ACCESS_LATE;

@@ -241,6 +241,28 @@ def test_process_ends(scratch, how):
 test_process_ends.variants = [("killed",), ("exec",)]
 
 
+def test_busy_at_its_end(scratch, links):
+    """A process that uses, allocates and frees on two threads while windows begin and end: no life contradicts itself,
+    and what is held all the time is in each window's account, however close to its end it was used."""
+    daemon = scratch.daemon(links=links, sets=["probes.block_detail=all"])
+    agent = agent_of(scratch)
+    daemon.wait_target(agent.pid, "blocks")
+    agent("import threading\nheld = [new((i + 1) << 20) for i in range(8)]; stop = False\n"
+          "def busy(mine):\n  while not stop:\n    operator(*mine)\n    untensor(new(1 << 20))\n"
+          "threads = [threading.Thread(target=busy, args=(half,)) for half in (held[:4] * 4, held[4:] * 4)]\n"
+          "for t in threads: t.start()")
+    for _ in range(4):
+        document = Window(daemon, agent.pid, 1).end()
+        check(not any("contradict" in line for line in document["hidden"]), "times", document["hidden"])
+        check(document["window"]["used_blocks"] >= 8, "blocks held and used", document["window"])
+        length = document["window"]["end_ns"] - document["window"]["begin_ns"]
+        check(abs(length - 10**9) < 10**6, "length of the window", length)
+    agent("stop = True\nfor t in threads: t.join()")
+
+
+test_busy_at_its_end.variants = [("multi",), ("perf-legacy",)]
+
+
 def test_without_use(scratch):
     """A window in which nothing happens says so, and finds nothing."""
     daemon = scratch.daemon(links="multi", sets=["probes.block_detail=all"])

@@ -24,7 +24,7 @@ struct world {
 static void world_init(struct world *x)
 {
     memset(x, 0, sizeof(*x));
-    x->now_ns = x->w.begin_ns = x->w.last_ns = 5000000000;
+    x->now_ns = x->w.begin_ns = 5000000000;
 }
 
 static void tick(struct world *x)
@@ -41,7 +41,7 @@ static void do_malloc(struct world *x, int thread, int block, int stream)
     b->life.address = (uint64_t)(block + 1) << 20;
     b->life.stream = (uint64_t)stream;
     b->tid = (uint32_t)thread;
-    b->life.alloc_us = nm_access_us(&x->w, x->now_ns);
+    b->life.alloc_us = nm_access_work(&x->w, x->now_ns);
     b->life.alloc_op = nm_access_op_malloc(&x->w, &x->t[thread]);
     nm_access_remember(x->s[stream].malloc_op, b->life.alloc_op);
 }
@@ -49,7 +49,7 @@ static void do_malloc(struct world *x, int thread, int block, int stream)
 static void use_in(struct world *x, int thread, int block, uint32_t op)
 {
     struct nm_access_block *b = &x->b[block];
-    nm_access_use(b, &x->t[thread], &x->s[b->life.stream], op, nm_access_us(&x->w, x->now_ns),
+    nm_access_use(b, &x->t[thread], &x->s[b->life.stream], op, nm_access_work(&x->w, x->now_ns),
                   (uint32_t)thread);
 }
 
@@ -84,7 +84,7 @@ static struct nm_access do_free(struct world *x, int thread, int block)
     tick(x);
     uint32_t op = nm_access_op_free(&x->w, &x->t[thread]);
     b->life.flags |= NM_ACCESS_FREED;
-    nm_access_finish(b, s, op, nm_access_us(&x->w, x->now_ns), (uint32_t)thread);
+    nm_access_finish(b, s, op, nm_access_work(&x->w, x->now_ns), (uint32_t)thread);
     nm_access_remember(s->free_op, op);
     return b->life;
 }
@@ -253,13 +253,55 @@ static void pauses_are_not_work_time(void **state)
     do_malloc(&x, 0, 0, 0);
     do_copy(&x, 0, 0);
     x.now_ns += 3600 * 1000000000ull; /* nobody asks for an hour */
-    assert_int_equal(nm_access_us(&x.w, x.now_ns), 2);
+    assert_int_equal(nm_access_work(&x.w, x.now_ns), 2);
     do_copy(&x, 0, 0);
     assert_in_range(x.b[0].life.gap_us, 0, 2);
     x.now_ns += 900000000; /* a slow step is work */
     do_copy(&x, 0, 0);
     assert_in_range(x.b[0].life.gap_us, 900000, 900002);
-    assert_int_equal(nm_access_us(&x.w, 1), 0); /* a clock that runs backwards */
+}
+
+/* A thread looks at the time, is delayed, and comes to the clock after another one. */
+static void work_time_never_runs_backwards(void **state)
+{
+    struct world x;
+    uint64_t seen[3];
+    world_init(&x);
+    do_malloc(&x, 0, 0, 0);
+    for (int i = 0; i < 3; i++, x.now_ns += 700000000) /* none of them a pause by itself */
+        seen[i] = x.now_ns;
+    x.now_ns += 5 * 1000000000ull;
+    uint32_t after = nm_access_work(&x.w, x.now_ns);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(nm_access_work(&x.w, seen[i]), after);
+    assert_int_equal(nm_access_work(&x.w, 1), after);
+    assert_int_equal(nm_access_work(&x.w, x.now_ns + 1000), after + 1);
+}
+
+/* Two threads end one pause at the same time: whoever is second adds nothing, and both are where
+ * the pause began. */
+static void a_pause_that_two_threads_end_counts_once(void **state)
+{
+    struct nm_access_window w = {.begin_ns = 1000000};
+    uint64_t first = w.begin_ns + 9000000000, second = first + 4000;
+    uint64_t a = nm_access_clock(w.clock, w.begin_ns, first);
+    uint64_t b = nm_access_clock(w.clock, w.begin_ns, second);
+    assert_int_equal(nm_access_us(a), 0);
+    assert_int_equal(nm_access_us(b), 0);
+    w.clock = b;
+    assert_int_equal(nm_access_work(&w, first), 0);
+    assert_int_equal(nm_access_work(&w, second + 5000), 5);
+}
+
+/* A use that another thread noted after this one looked at the time of its free. */
+static void a_free_beside_a_use_ends_no_earlier(void **state)
+{
+    struct nm_access_block b = {.life = {.count = 2, .first_us = 9, .last_us = 8}};
+    nm_access_finish(&b, NULL, 5, 7, 1);
+    assert_int_equal(b.life.last_us, 9);
+    assert_int_equal(b.life.end_us, 9);
+    nm_access_finish(&b, NULL, 5, 12, 1);
+    assert_int_equal(b.life.end_us, 12);
 }
 
 /* --- the ordinal rules, by their definition --- */
@@ -427,7 +469,7 @@ static int run(struct jsonc *input, struct json *j)
         .lost_events = get_u64(input, "lost", 0),
         .hidden_bytes = get_u64(input, "hidden_bytes", 0),
         .seen = {.begin_ns = 1000,
-                 .last_ns = 1000 + get_u64(input, "window_us", 10000000) * 1000,
+                 .clock = get_u64(input, "window_us", 10000000) << 32, /* no pause */
                  .operation = get_u64(input, "operation", 1000),
                  .use_count = get_u64(input, "uses", 5000),
                  .graph_count = get_u64(input, "graphs", 0),
@@ -500,6 +542,9 @@ int main(void)
         cmocka_unit_test(blocks_do_not_wait_for_an_old_operation),
         cmocka_unit_test(a_result_is_not_early),
         cmocka_unit_test(pauses_are_not_work_time),
+        cmocka_unit_test(work_time_never_runs_backwards),
+        cmocka_unit_test(a_pause_that_two_threads_end_counts_once),
+        cmocka_unit_test(a_free_beside_a_use_ends_no_earlier),
         cmocka_unit_test(ordinal_rules_by_definition),
         cmocka_unit_test(pages_of_any_block),
         cmocka_unit_test(golden),
