@@ -41,6 +41,15 @@ static const struct nm_row_desc nm_rows[NM_ROW_COUNT] = {
 #undef NM_ENTRY
 };
 
+/* The end of a call of the row, which is not 0 and in bounds. */
+NM_INLINE int nm_leave_of(struct pt_regs *ctx, u32 row)
+{
+    const struct nm_row_desc *d = &nm_rows[row];
+
+    return nm_call_leave(ctx, row, d->level & 3, d->kind, d->address, d->size, d->flags, d->handle,
+                         d->call_flags);
+}
+
 #ifdef NM_LEGACY
 /*
  * The verifier looks at each program by itself, and where loops must be unrolled the walk of Python
@@ -58,11 +67,7 @@ SEC("uretprobe") int leave_any(struct pt_regs *ctx)
     struct nm_thread *t = nm_thread_get(bpf_get_current_pid_tgid(), 0);
     u32 row = t ? t->leaving : 0;
 
-    if (!row || row >= NM_ROW_COUNT)
-        return 0;
-    const struct nm_row_desc *d = &nm_rows[row];
-    return nm_call_leave(ctx, row, d->level & 3, d->kind, d->address, d->size, d->flags, d->handle,
-                         d->call_flags);
+    return row && row < NM_ROW_COUNT ? nm_leave_of(ctx, row) : 0;
 }
 
 NM_INLINE int nm_row_leave(struct pt_regs *ctx, u32 row, u32 level)
@@ -118,11 +123,7 @@ SEC("uretprobe") int leave_all(struct pt_regs *ctx)
 {
     u64 row = bpf_get_attach_cookie(ctx);
 
-    if (row >= NM_ROW_COUNT)
-        return 0;
-    const struct nm_row_desc *d = &nm_rows[row];
-    return nm_call_leave(ctx, row, d->level & 3, d->kind, d->address, d->size, d->flags, d->handle,
-                         d->call_flags);
+    return row < NM_ROW_COUNT ? nm_leave_of(ctx, row) : 0;
 }
 #endif
 
