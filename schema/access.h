@@ -84,12 +84,12 @@ struct nm_access_block {
 
 /* Map access_windows, by tgid. */
 struct nm_access_window {
-    __u64 begin_ns;     /* CLOCK_BOOTTIME */
-    __u64 end_ns;       /* from then on nothing is noted; 0: blocks are followed, not counted yet */
-    __u64 clock;        /* microseconds since the begin: newest sign of work << 32 | sum of pauses */
-    __u64 operation;    /* newest number drawn; 0 none */
-    __u64 pending;      /* operations handed over that another thread will launch */
-    __u64 open_count;   /* threads with an operation open that has used memory */
+    __u64 begin_ns;   /* CLOCK_BOOTTIME */
+    __u64 end_ns;     /* from then on nothing is noted; 0: blocks are followed, not counted yet */
+    __u64 clock;      /* microseconds since the begin: newest sign of work << 32 | sum of pauses */
+    __u64 operation;  /* newest number drawn; 0 none */
+    __u64 pending;    /* operations handed over that another thread will launch */
+    __u64 open_count; /* threads with an operation open that has used memory */
     __u64 direct_count; /* launches on another thread of operations that were not handed over yet */
     __u64 use_count;    /* uses of known blocks */
     __u64 unknown_count; /* device addresses in no known block */
