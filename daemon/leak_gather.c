@@ -13,11 +13,9 @@
 
 #include "limits.h"
 #include "owner.h"
-#include "store_series.h"
 #include "view_rows.h"
 
 #define SERIES_MAX 8192
-#define POINTS_PER_DRAIN 16384 /* the ring is emptied while samples are read */
 
 /* A process of the window; the record of a map. */
 struct life {
@@ -53,22 +51,23 @@ static uint64_t boot_of(const struct leak_gather *g, uint64_t wall_ns)
 }
 
 /* A process of this boot, and one that lived at the end of the window. */
-static int life_new(struct leak_gather *g, const struct store_point *p, uint32_t *ret)
+static int life_new(struct leak_gather *g, struct store_series *from, const struct store_point *p,
+                    uint32_t *ret)
 {
-    uint64_t exit_ns = 0, interval = g->m->config.store_sample_interval;
+    uint64_t exit_ns = 0;
     int r = map_add(&g->lives, (uint64_t)p->process_id, 0, ret);
 
     if (r < 0)
         return r;
     struct life *life = life_of(g, *ret);
-    r = store_process_of(g->m->store, p->process_id, &life->facts, &exit_ns);
+    r = store_series_process(from, p->process_id, &life->facts, &exit_ns);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
     uint64_t first = p->boot_ns, last = boot_of(g, g->until_ns);
     life->is_wanted = view_filter_process(g->context, &life->facts) && first <= last &&
                       (!exit_ns || exit_ns >= g->until_ns);
     life->last_ns = last;
-    life->grid = series_grid_over(first, last, interval, 2 * LIMIT_STORE_SAMPLE_FULL_NS);
+    life->grid = series_grid_over(first, last, g->interval_ns, 2 * LIMIT_STORE_SAMPLE_FULL_NS);
     return 0;
 }
 
@@ -108,8 +107,8 @@ static int device_of(const struct life *life, const struct store_point *p, enum 
     return is_torch ? view_device_of(&life->facts, p->device) : p->device;
 }
 
-static int one_new(struct leak_gather *g, const struct store_point *p, enum leak_source source,
-                   uint32_t life_number, struct one *s)
+static int one_new(struct leak_gather *g, struct store_series *from, const struct store_point *p,
+                   enum leak_source source, uint32_t life_number, struct one *s)
 {
     struct life *life = life_of(g, life_number);
     int r = 0;
@@ -125,7 +124,7 @@ static int one_new(struct leak_gather *g, const struct store_point *p, enum leak
     s->is_judged = p->kind != STORE_SERIES_OWNER;
     if (s->is_judged)
         return 0;
-    r = store_owner_of(g->m->store, p->owner_id, s->owner, sizeof(s->owner));
+    r = store_series_owner(from, p->owner_id, s->owner, sizeof(s->owner));
     s->is_judged = r == 0 && is_judged(p, s->owner);
     s->pub.level = level_name(p->level);
     /* it held nothing when its process was looked at first */
@@ -135,8 +134,8 @@ static int one_new(struct leak_gather *g, const struct store_point *p, enum leak
     return r == -ENOENT ? 0 : r;
 }
 
-static int add(struct leak_gather *g, const struct store_point *p, enum leak_source source,
-               uint32_t life_number, uint64_t bytes)
+static int add(struct leak_gather *g, struct store_series *from, const struct store_point *p,
+               enum leak_source source, uint32_t life_number, uint64_t bytes)
 {
     struct life *life = life_of(g, life_number);
     uint64_t key = (uint64_t)p->process_id << 32 | (uint32_t)p->owner_id;
@@ -154,7 +153,7 @@ static int add(struct leak_gather *g, const struct store_point *p, enum leak_sou
         struct one *s = map_at(&g->series, n);
         s->next = life->first;
         life->first = n;
-        r = one_new(g, p, source, life_number, s);
+        r = one_new(g, from, p, source, life_number, s);
         if (r < 0)
             return r;
     }
@@ -177,7 +176,8 @@ static int moment_end(struct leak_gather *g, struct life *life)
     return r;
 }
 
-static int owner_point(struct leak_gather *g, const struct store_point *p, uint32_t number)
+static int owner_point(struct leak_gather *g, struct store_series *from,
+                       const struct store_point *p, uint32_t number)
 {
     struct life *life = life_of(g, number);
     int r = 0;
@@ -187,46 +187,38 @@ static int owner_point(struct leak_gather *g, const struct store_point *p, uint3
     if (!life->first_moment_ns)
         life->first_moment_ns = p->boot_ns;
     life->moment_ns = p->boot_ns;
-    return r < 0 ? r : add(g, p, source_of(p), number, p->bytes);
+    return r < 0 ? r : add(g, from, p, source_of(p), number, p->bytes);
 }
 
-static int on_point(void *userdata, const struct store_point *p)
+int leak_gather_point(struct leak_gather *g, struct store_series *from, const struct store_point *p)
 {
-    struct leak_gather *g = userdata;
     uint32_t number = map_find(&g->lives, (uint64_t)p->process_id, 0);
     int r = 0;
 
-    if (++g->points % POINTS_PER_DRAIN == 0)
-        ring_sync(g->m->ring);
     if (!number)
-        r = life_new(g, p, &number);
+        r = life_new(g, from, p, &number);
     if (r < 0)
         return r;
     struct life *life = life_of(g, number);
     if (!life->is_wanted || p->boot_ns > life->last_ns)
         return 0;
     if (p->kind == STORE_SERIES_OWNER)
-        return owner_point(g, p, number);
+        return owner_point(g, from, p, number);
     if (p->kind != STORE_SERIES_POOL)
-        return add(g, p, source_of(p), number, p->bytes);
-    r = add(g, p, LEAK_ALLOCATED, number, p->bytes);
+        return add(g, from, p, source_of(p), number, p->bytes);
+    r = add(g, from, p, LEAK_ALLOCATED, number, p->bytes);
     if (r == 0)
-        r = add(g, p, LEAK_ACTIVE, number, p->active_bytes);
-    return r < 0 ? r : add(g, p, LEAK_RESERVED, number, p->reserved_bytes);
+        r = add(g, from, p, LEAK_ACTIVE, number, p->active_bytes);
+    return r < 0 ? r : add(g, from, p, LEAK_RESERVED, number, p->reserved_bytes);
 }
 
-void leak_gather_init(struct leak_gather *g, struct manager *m, const struct view_context *context,
-                      uint64_t since_wall_ns, uint64_t until_wall_ns)
+void leak_gather_init(struct leak_gather *g, const struct view_context *context,
+                      uint64_t interval_ns, uint64_t until_wall_ns)
 {
     *g = (struct leak_gather){
-        .m = m, .context = context, .since_ns = since_wall_ns, .until_ns = until_wall_ns};
+        .context = context, .interval_ns = interval_ns, .until_ns = until_wall_ns};
     map_init(&g->lives, sizeof(struct life), 6, NULL);
     map_init(&g->series, sizeof(struct one), 8, NULL);
-}
-
-int leak_gather_read(struct leak_gather *g)
-{
-    return store_series_each(g->m->store, g->since_ns, on_point, g);
 }
 
 size_t leak_gather_count(const struct leak_gather *g)

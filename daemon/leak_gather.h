@@ -6,24 +6,24 @@
 #define NPUMEM_DAEMON_LEAK_GATHER_H
 
 #include "leaks.h"
-#include "manager.h"
 #include "map.h"
+#include "store_series.h"
 #include "view.h"
 
 struct leak_gather {
-    struct manager *m;                  /* borrowed */
     const struct view_context *context; /* borrowed: the filters and both clocks */
-    uint64_t since_ns, until_ns;        /* wall */
+    uint64_t interval_ns;               /* between samples */
+    uint64_t until_ns;                  /* wall */
     struct map lives, series;
-    uint64_t points;
     bool is_full; /* some series are left out */
 };
 
-void leak_gather_init(struct leak_gather *g, struct manager *m, const struct view_context *context,
-                      uint64_t since_wall_ns, uint64_t until_wall_ns);
-/* Reads the samples; empties the ring meanwhile. Returns 0; -errno of the store; -ENOMEM. Cost:
- * about 0.3 us per row. */
-int leak_gather_read(struct leak_gather *g);
+void leak_gather_init(struct leak_gather *g, const struct view_context *context,
+                      uint64_t interval_ns, uint64_t until_wall_ns);
+/* Takes one sample in, as store_series_next() gives it. Returns 0; -errno of the store; -ENOMEM.
+ * Cost: about 0.15 us. */
+int leak_gather_point(struct leak_gather *g, struct store_series *from,
+                      const struct store_point *p);
 /* Most series that there can be. */
 size_t leak_gather_count(const struct leak_gather *g);
 /* The series that are judged by themselves, carried up to the end of the window. What they point to

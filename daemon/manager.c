@@ -183,6 +183,8 @@ static int manager_open(struct manager *m, struct error *reterr)
     if (r == 0)
         r = open_store(m, reterr);
     if (r == 0)
+        r = series_reads_new(m->event, &m->reads);
+    if (r == 0)
         r = oom_log_new(m, &m->oom);
     if (r == 0)
         r = servers_new(&m->servers);
@@ -251,6 +253,7 @@ struct manager *manager_free(struct manager *m)
     if (!m)
         return NULL;
     m->api = api_free(m->api);
+    m->reads = series_reads_free(m->reads); /* before the store: the last one to close it tidies */
     if (m->ring)
         ring_set_accesses(m->ring, NULL);
     m->accesses = accesses_free(m->accesses);

@@ -25,6 +25,7 @@
 #include "recorder.h"
 #include "ring.h"
 #include "scan.h"
+#include "series_read.h"
 #include "servers.h"
 #include "store.h"
 #include "target.h"
@@ -57,6 +58,7 @@ struct manager {
     struct python *python; /* NULL: Python frames are not looked at */
     struct ring *ring;
     struct store *store;
+    struct series_reads *reads; /* of the store, for clients that wait */
     struct api *api;
     struct usage_list *usage;
     struct card_usage *cards;

@@ -127,6 +127,19 @@ int method_document_reply(struct api_call *call, struct json *j, int r)
     return r;
 }
 
+void method_document_answer(struct api_call *call, const char *what, struct json *j, int r)
+{
+    char message[128];
+
+    snprintf(message, sizeof(message), "%s: %s", what, strerror(-r));
+    if (r < 0) {
+        api_error(call, "Failed", message, NULL);
+        json_done(j);
+    } else {
+        method_document_reply(call, j, 0);
+    }
+}
+
 int method_check_tgids(const struct ledger *l, struct api_call *call, const struct method_filter *f)
 {
     char message[80];

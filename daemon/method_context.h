@@ -53,6 +53,10 @@ void method_document_begin(struct json *j);
  * Frees the writer. */
 int method_document_reply(struct api_call *call, struct json *j, int r);
 
+/* The same for a call that was deferred, of method `what`: a negative r becomes the error that it
+ * would be as a handler's return. The call is gone afterwards. */
+void method_document_answer(struct api_call *call, const char *what, struct json *j, int r);
+
 /* What a budget asks beside the ledger (method_budget.c); without servers. */
 void method_budget_query(struct manager *m, struct budget_query *ret);
 

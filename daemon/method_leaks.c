@@ -3,7 +3,8 @@
  * method_leaks.c - the method Leaks: series of the store's samples, judged.
  *
  * Owns: the window, the marks that divide it, and what of the live ledger the judge asks for. What
- * is alive, and what a card has free, is only known of now.
+ * is alive, and what a card has free, is only known of now: of when the samples are read, which
+ * takes a while (series_read.h).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 #include "leak_steps.h"
 #include "method_context.h"
 #include "methods.h"
-#include "store_series.h"
+#include "series_read.h"
 #include "view_rows.h"
 
 #define WINDOW_DEFAULT_NS (6 * 3600ull * 1000000000)
@@ -25,7 +26,10 @@
 
 struct question {
     struct manager *m;
-    const struct view_context *context;
+    struct api_call *call;
+    struct series_read *read;
+    struct method_filter filter;
+    struct view_context context;
     uint64_t since_ns, until_ns; /* wall */
     bool is_now;
     struct leak_gather gather;
@@ -81,7 +85,7 @@ static bool on_expandable(void *userdata, uint32_t tgid)
     struct alloc_conf conf;
     size_t bytes;
 
-    text = q->context->environment_fn(q->context->userdata, tgid, &bytes, &source);
+    text = q->context.environment_fn(q->context.userdata, tgid, &bytes, &source);
     value = text ? alloc_conf_variable(text, bytes, ALLOC_CONF_NAME) : NULL;
     return value && alloc_conf_parse(value, &conf, NULL) == 0 && conf.is_expandable;
 }
@@ -91,7 +95,7 @@ static bool on_blocks(void *userdata, const struct leak_series *s, uint64_t sinc
 {
     const struct question *q = userdata;
 
-    return q->is_now && leak_blocks_of_series(q->m->ledger, q->context, s, since_ns, ret);
+    return q->is_now && leak_blocks_of_series(q->m->ledger, &q->context, s, since_ns, ret);
 }
 
 /* --- the document --- */
@@ -99,7 +103,7 @@ static bool on_blocks(void *userdata, const struct leak_series *s, uint64_t sinc
 static int on_process(void *userdata, const struct ledger_process *p)
 {
     struct question *q = userdata;
-    bool is_wanted = p->alive && view_filter_process(q->context, &p->facts);
+    bool is_wanted = p->alive && view_filter_process(&q->context, &p->facts);
     return is_wanted ? leak_steps_add(&q->steps, q->m->ledger, p) : 0;
 }
 
@@ -144,53 +148,80 @@ static int judge(struct question *q, struct json *j)
 
 static int document(struct question *q, struct json *j)
 {
-    int r;
-
-    leak_gather_init(&q->gather, q->m, q->context, q->since_ns, q->until_ns);
-    r = leak_gather_read(&q->gather);
     json_object(j);
-    view_header(q->context, j);
+    view_header(&q->context, j);
     json_ku64(j, "since_ns", q->since_ns);
     json_ku64(j, "until_ns", q->until_ns);
     json_kstr(j, "mark", q->marks.wanted);
     json_kbool(j, "truncated", q->gather.is_full);
-    if (r == 0)
-        r = judge(q, j);
+    int r = judge(q, j);
     json_end(j);
-    leak_gather_done(&q->gather);
     return r;
 }
 
+static struct question *question_free(struct question *q)
+{
+    leak_gather_done(&q->gather);
+    free(q);
+    return NULL;
+}
+DEFINE_CLEANUP(struct question *, question_free)
+
+static int on_point(void *userdata, struct store_series *from, const struct store_point *p)
+{
+    struct question *q = userdata;
+    return leak_gather_point(&q->gather, from, p);
+}
+
+/* The samples are read: what else is asked is asked of now. */
+static void on_read(void *userdata, int r)
+{
+    _cleanup_(question_freep) struct question *q = userdata;
+    struct json j = {};
+
+    manager_sync_cards(q->m);
+    method_context_init(q->m, &q->filter, &q->context);
+    method_document_begin(&j);
+    if (r == 0)
+        r = document(q, &j);
+    method_document_answer(q->call, "leaks", &j, r);
+}
+
+static void on_close(struct api_call *call, void *userdata)
+{
+    struct question *q = userdata;
+
+    series_read_cancel(q->m->reads, q->read);
+    question_free(q);
+}
+
 /* The window, and the marks in it. Returns 1; 0 after the error reply; negative errno. */
-static int window(struct api_call *call, struct question *q)
+static int window(struct question *q)
 {
     bool is_asked = q->marks.wanted != NULL;
     char message[120];
 
-    q->is_now = !q->until_ns || q->until_ns >= q->context->wall_ns;
+    q->is_now = !q->until_ns || q->until_ns >= q->context.wall_ns;
     if (q->is_now)
-        q->until_ns = q->context->wall_ns;
+        q->until_ns = q->context.wall_ns;
     if (!q->since_ns)
         q->since_ns = q->until_ns > WINDOW_DEFAULT_NS ? q->until_ns - WINDOW_DEFAULT_NS : 0;
     if (q->since_ns >= q->until_ns)
-        return api_error(call, "BadParameter", "since: not before until, or in the future",
+        return api_error(q->call, "BadParameter", "since: not before until, or in the future",
                          "npumem leaks --since -6h");
     int r = marks_read(q);
     if (r < 0 || !is_asked || q->marks.time_count)
         return r < 0 ? r : 1;
     snprintf(message, sizeof(message), "mark %.64s: there is none of that name in this window",
              q->marks.wanted);
-    return api_error(call, "NoSuchProcess", message, "npumem mark NAME sets one");
+    return api_error(q->call, "NoSuchProcess", message, "npumem mark NAME sets one");
 }
 
 int method_leaks(struct api_call *call, void *userdata)
 {
     struct manager *m = userdata;
-    _cleanup_free_ struct question *q = calloc(1, sizeof(*q));
-    struct method_filter f = {};
-    struct view_context c;
-    struct json j = {};
-    int r = q ? method_filter_read(call, &f) : -ENOMEM;
+    _cleanup_(question_freep) struct question *q = calloc(1, sizeof(*q));
+    int r = q ? method_filter_read(call, &q->filter) : -ENOMEM;
 
     if (r >= 0)
         r = api_param_u64(call, "since_ns", INT64_MAX, &q->since_ns);
@@ -202,14 +233,24 @@ int method_leaks(struct api_call *call, void *userdata)
         return api_error(call, "Failed", "leaks: there is no store to look back in",
                          "store.enabled=yes in npumemd.conf");
     if (r >= 0)
-        r = method_begin(call, m, &f, METHOD_WITH_CARDS, &c);
+        r = method_begin(call, m, &q->filter, METHOD_WITH_CARDS, &q->context);
     if (r <= 0)
         return r;
     q->m = m;
-    q->context = &c;
-    r = window(call, q);
+    q->call = call;
+    r = window(q);
     if (r <= 0)
         return r;
-    method_document_begin(&j);
-    return method_document_reply(call, &j, document(q, &j));
+    leak_gather_init(&q->gather, &q->context, m->config.store_sample_interval, q->until_ns);
+    struct series_query query = {.store = m->store,
+                                 .since_wall_ns = q->since_ns,
+                                 .point_fn = on_point,
+                                 .ended_fn = on_read,
+                                 .userdata = q};
+    r = series_read_begin(m->reads, &query, &q->read);
+    if (r < 0)
+        return r;
+    api_call_defer(call);
+    api_call_on_close(call, on_close, TAKE_PTR(q));
+    return 0;
 }

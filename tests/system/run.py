@@ -14,5 +14,5 @@ sys.path[:0] = [HERE, os.path.join(HERE, "../kernel")]
 import run_tests  # noqa: E402
 
 if __name__ == "__main__":
-    sys.exit(run_tests.main(("test_documents", "test_start", "test_store", "test_socket", "test_command", "test_units",
+    sys.exit(run_tests.main(("test_documents", "test_start", "test_store", "test_history", "test_socket", "test_command", "test_units",
                              "test_owners", "test_budget", "test_advise")))
