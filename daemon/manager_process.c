@@ -33,18 +33,30 @@ static void read_usage(struct manager *m, struct target *t)
         t->late = false;
 }
 
-static void settle_late(struct manager *m, struct target *t)
+/* Feeds what was read, of one process or of several, once the ring is drained. */
+static void feed_usage(struct manager *m)
 {
-    read_usage(m, t);
     ring_drain(m->ring);
     usage_list_feed(m->usage, m->ledger);
 }
 
+static void settle_late(struct manager *m, struct target *t)
+{
+    read_usage(m, t);
+    feed_usage(m);
+}
+
 void manager_usage_refresh(struct manager *m)
 {
+    bool is_any = false;
+
     for (struct target *t = targets_first(m->targets); t; t = t->next)
-        if (ledger_wants_driver_usage(m->ledger, t->tgid))
-            settle_late(m, t);
+        if (ledger_wants_driver_usage(m->ledger, t->tgid)) {
+            read_usage(m, t);
+            is_any = true;
+        }
+    if (is_any)
+        feed_usage(m);
 }
 
 /* Tells the ledger and the store who everybody is, after any of them changed. */
