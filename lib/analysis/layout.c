@@ -38,29 +38,30 @@ int layout_add_block(struct layout *l, const struct layout_block *block)
     return r;
 }
 
+/* Brings the items into the order of their keys where they are: a second array of a million blocks
+ * costs more than to sort their addresses. */
 #define DEFINE_ORDER(kind)                                                                         \
     static int order_##kind##s(struct layout *l)                                                   \
     {                                                                                              \
         size_t n = l->kind##_count;                                                                \
+        struct layout_##kind *items = l->kind##s;                                                  \
         _cleanup_free_ struct sort_key *keys = malloc((n ? n : 1) * sizeof(*keys));                \
-        struct layout_##kind *sorted = malloc((n ? n : 1) * sizeof(*sorted));                      \
-        if (!keys || !sorted) {                                                                    \
-            free(sorted);                                                                          \
+        if (!keys)                                                                                 \
             return -ENOMEM;                                                                        \
-        }                                                                                          \
         for (size_t i = 0; i < n; i++)                                                             \
-            keys[i] = (struct sort_key){l->kind##s[i].address, (uint32_t)i};                       \
+            keys[i] = (struct sort_key){items[i].address, (uint32_t)i};                            \
         int r = sort_keys(keys, n);                                                                \
-        for (size_t i = 0; r == 0 && i < n; i++)                                                   \
-            sorted[i] = l->kind##s[keys[i].index];                                                 \
-        if (r < 0) {                                                                               \
-            free(sorted);                                                                          \
-            return r;                                                                              \
+        for (size_t i = 0; r == 0 && i < n; i++) {                                                 \
+            struct layout_##kind first = items[i];                                                 \
+            size_t at = i;                                                                         \
+            for (size_t from; (from = keys[at].index) != i; at = from) {                           \
+                items[at] = items[from];                                                           \
+                keys[at].index = (uint32_t)at;                                                     \
+            }                                                                                      \
+            items[at] = first;                                                                     \
+            keys[at].index = (uint32_t)at;                                                         \
         }                                                                                          \
-        free(l->kind##s);                                                                          \
-        l->kind##s = sorted;                                                                       \
-        l->kind##_capacity = n ? n : 1;                                                            \
-        return 0;                                                                                  \
+        return r;                                                                                  \
     }
 DEFINE_ORDER(segment)
 DEFINE_ORDER(block)

@@ -10,7 +10,7 @@
 
 #include "cleanup.h"
 
-#define DIGIT_BITS 11
+#define DIGIT_BITS 8
 #define DIGITS (1u << DIGIT_BITS)
 
 int sort_keys(struct sort_key *keys, size_t count)
@@ -30,7 +30,7 @@ int sort_keys(struct sort_key *keys, size_t count)
     if (!spare || !starts)
         return -ENOMEM;
     to = spare;
-    for (unsigned shift = 0; shift < 64; shift += DIGIT_BITS) {
+    for (unsigned shift = (unsigned)__builtin_ctzll(all); shift < 64; shift += DIGIT_BITS) {
         if (!(all >> shift & (DIGITS - 1)))
             continue;
         memset(starts, 0, DIGITS * sizeof(*starts));

@@ -14,7 +14,7 @@ struct sort_key {
 };
 
 /* Sorts by key; equal keys keep their order. Returns 0; -ENOMEM (the keys are then in some order).
- * Cost: one pass per 11 bits in which the keys differ; a second array while it runs. */
+ * Cost: one pass per 8 bits in which the keys differ; a second array while it runs. */
 int sort_keys(struct sort_key *keys, size_t count);
 
 #endif
