@@ -8,11 +8,10 @@
 #include "method_context.h"
 #include "methods.h"
 
-static void on_reports(void *userdata, uint32_t tgid, uint64_t *ret_failures,
-                       uint64_t *ret_recovered)
+static void on_reports(void *userdata, uint32_t tgid, struct advise_input *ret)
 {
     struct manager *m = userdata;
-    oom_log_count(m->oom, tgid, ret_failures, ret_recovered);
+    oom_log_count(m->oom, tgid, &ret->failures, &ret->recovered_retries, &ret->retry_bytes);
 }
 
 static void on_collector(void *userdata, uint32_t tgid, struct advise_gc *ret)
@@ -24,6 +23,8 @@ static void on_collector(void *userdata, uint32_t tgid, struct advise_gc *ret)
         return;
     ret->is_known = true;
     ret->is_enabled = c.is_enabled;
+    ret->is_frozen = c.is_frozen;
+    ret->threshold = c.threshold[ADVISE_GENERATIONS - 1];
     memcpy(ret->collections, c.collections, sizeof(ret->collections));
     memcpy(ret->uncollectable, c.uncollectable, sizeof(ret->uncollectable));
 }

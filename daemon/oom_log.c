@@ -260,12 +260,20 @@ static void remember(struct oom_log *log, const struct oom_snapshot *s, const st
 }
 
 void oom_log_count(const struct oom_log *log, uint32_t tgid, uint64_t *ret_failures,
-                   uint64_t *ret_recovered)
+                   uint64_t *ret_recovered, uint64_t *ret_largest_bytes)
 {
+    uint64_t largest = 0;
+
     *ret_failures = *ret_recovered = 0;
-    for (uint64_t i = 0; log && i < log->latest_count && i < OOM_LATEST_MAX; i++)
-        if (log->latest[i].tgid == tgid)
-            ++*(log->latest[i].is_recovered ? ret_recovered : ret_failures);
+    for (uint64_t i = 0; log && i < log->latest_count && i < OOM_LATEST_MAX; i++) {
+        const struct latest *l = &log->latest[i];
+        if (l->tgid != tgid)
+            continue;
+        ++*(l->is_recovered ? ret_recovered : ret_failures);
+        if (l->is_recovered && l->failure.requested_bytes > largest)
+            largest = l->failure.requested_bytes; /* the largest number is "not known" */
+    }
+    *ret_largest_bytes = largest ? largest : ANALYSIS_UNKNOWN;
 }
 
 bool oom_log_newest(const struct oom_log *log, uint32_t tgid, struct budget_failure *ret)

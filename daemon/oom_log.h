@@ -41,9 +41,10 @@ void oom_log_exit(struct oom_log *log, uint32_t tgid);
 /* After the callbacks: judges and writes what is decided. */
 void oom_log_turn(struct oom_log *log);
 
-/* Reports of a process of this number, of the last OOM_LATEST_MAX of all. */
+/* Reports of a process of this number, of the last OOM_LATEST_MAX of all, and the largest request
+ * of those that were recovered (ANALYSIS_UNKNOWN: none, or of one it is not known). */
 void oom_log_count(const struct oom_log *log, uint32_t tgid, uint64_t *ret_failures,
-                   uint64_t *ret_recovered);
+                   uint64_t *ret_recovered, uint64_t *ret_largest_bytes);
 
 /* The newest failure for good of a process of this number, of the last OOM_LATEST_MAX of all.
  * false: none since the daemon started. */

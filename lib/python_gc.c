@@ -17,6 +17,7 @@
 #define GC_GENERATION_BYTES 24
 #define GC_THRESHOLD 16
 #define GC_GENERATION0 96 /* address of the first of them */
+#define GC_PERMANENT 104  /* head of what gc.freeze() put aside: its own address when empty */
 #define GC_STATS 128      /* three of: collections, collected, uncollectable (words) */
 #define GC_STATS_BYTES 24
 #define GC_BYTES 204 /* up to and with `collecting` */
@@ -53,6 +54,7 @@ static int collector_add(const struct python_runtime *rt, uint64_t interpreter,
     if (word_at(bytes, GC_GENERATION0) != at + GC_GENERATIONS || int_at(bytes, GC_ENABLED) > 1 ||
         int_at(bytes, NM_PY_GC_COLLECTING) > 1)
         return -EBADMSG;
+    sum->is_frozen |= word_at(bytes, GC_PERMANENT) != at + GC_PERMANENT;
     sum->is_enabled |= int_at(bytes, GC_ENABLED) == 1;
     for (size_t i = 0; i < PYTHON_GENERATIONS; i++) {
         const uint8_t *stats = bytes + GC_STATS + i * GC_STATS_BYTES;

@@ -86,6 +86,7 @@ int python_runtime_check(struct python_runtime *rt);
 struct python_collector {
     unsigned interpreters;
     bool is_enabled; /* in any of them */
+    bool is_frozen;  /* gc.freeze() has put objects aside, in any of them */
     uint32_t threshold[PYTHON_GENERATIONS];
     uint64_t collections[PYTHON_GENERATIONS], collected[PYTHON_GENERATIONS],
         uncollectable[PYTHON_GENERATIONS];

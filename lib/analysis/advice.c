@@ -26,8 +26,25 @@ void advice_add(struct advice_list *list, const char *setting, const char *from,
     va_end(ap);
 }
 
+/* By the form of its name: a variable, a call, what is said of a card, or else an option. */
+const char *advice_where(const struct advice *a)
+{
+    const char *s = a->setting;
+
+    if (strcmp(s, "placement") == 0)
+        return "card";
+    if (strcmp(s, "per_process_memory_fraction") == 0 || (s[0] < 'a' && s[0] && s[1] < 'a'))
+        return "environment";
+    if (strchr(s, '(') || strncmp(s, "gc.", 3) == 0 || strcmp(s, "reference cycles") == 0 ||
+        strcmp(s, "set_per_process_memory_fraction") == 0)
+        return "program";
+    return "server";
+}
+
 void advice_write_members(const struct advice *a, struct json *j)
 {
+    const char *where = advice_where(a);
+
     json_kstr(j, "setting", a->setting);
     json_kstr(j, "from", a->from[0] ? a->from : NULL);
     json_kstr(j, "to", a->to);
@@ -35,6 +52,8 @@ void advice_write_members(const struct advice *a, struct json *j)
     json_kstr(j, "confidence", a->confidence);
     json_kstr(j, "evidence", a->evidence);
     json_kstr(j, "verb", a->verb);
+    json_kstr(j, "where", where);
+    json_kbool(j, "restart", strcmp(where, "card") != 0 && strcmp(a->setting, "gc.garbage") != 0);
 }
 
 void advice_write(const struct advice_list *list, struct json *j)

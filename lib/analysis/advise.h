@@ -12,10 +12,14 @@
 #include "budget.h"
 
 #define ADVISE_GENERATIONS 3
+#define ADVISE_SPLITS 3
+/* Values of max_split_size_mb that are advised: the largest that would help. */
+extern const uint32_t advise_split_mb[ADVISE_SPLITS];
 
 /* Python's garbage collector: its own counters, and memory that it gave back. */
 struct advise_gc {
-    bool is_known, is_enabled;
+    bool is_known, is_enabled, is_frozen;
+    uint32_t threshold; /* of the oldest generation */
     uint64_t collections[ADVISE_GENERATIONS], uncollectable[ADVISE_GENERATIONS];
     uint64_t since_ns; /* age of the process: what the collections are counted over; 0 not known */
     /* Device blocks freed while a collection of that generation ran: a cycle had kept them. */
@@ -32,13 +36,18 @@ struct advise_input {
     uint64_t reserved_bytes, allocated_bytes, active_bytes;
     uint64_t pinned_free_bytes; /* free bytes of segments that a block keeps; unknown if not all is
                                    seen */
-    uint64_t empty_bytes;       /* segments without any block */
+    uint64_t unmap_bytes;       /* what of that whole granules of expandable segments would be */
+    uint64_t split_bytes[ADVISE_SPLITS];  /* free in segments of advise_split_mb[] and more */
+    uint64_t empty_bytes;                 /* segments without any block */
     uint64_t total_bytes, others_bytes;   /* of the card; of other processes on it */
+    uint64_t outside_bytes;               /* of this process on it, outside the caching allocator */
     uint64_t recovered_retries, failures; /* of allocations, as reported */
+    uint64_t retry_bytes;                 /* the largest of those that were recovered */
     bool is_asleep;
     uint64_t workspace_bytes; /* reserved by the workspace allocator; ANALYSIS_UNKNOWN */
 
-    uint64_t hccl_default_bytes; /* of communicators whose size HCCL_BUFFSIZE decides */
+    uint32_t communicators;
+    uint64_t hccl_default_bytes; /* of those whose size HCCL_BUFFSIZE decides */
     uint32_t hccl_default_count;
 
     bool is_atb_known;
@@ -47,6 +56,9 @@ struct advise_input {
     struct advise_gc gc;
     const struct budget_result *budget; /* NULL none */
 };
+
+/* Size of one buffer of a communicator in MB by the variable HCCL_BUFFSIZE; 0 it is no number. */
+uint64_t advise_hccl_mb(const struct analysis_settings *settings);
 
 /* An input of which nothing is known. */
 void advise_input_init(struct advise_input *ret);

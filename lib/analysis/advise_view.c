@@ -11,6 +11,12 @@
 #include <string.h>
 
 #include "layout_ledger.h"
+#include "settings.h"
+
+#define MIB ((uint64_t)1 << 20)
+#define GIB ((uint64_t)1 << 30)
+/* vllm-ascend's own size of a communicator's buffer, which HCCL_BUFFSIZE does not change. */
+#define VLLM_BUFFER_MB 200
 
 /* What segments that events named may lack of the allocator's own total. */
 #define COMPLETE_PERCENT 1
@@ -20,6 +26,8 @@ struct gather {
     const struct view_row *row;
     struct advise_input *in;
     uint64_t sleep_ns, other_ns; /* newest moment in the phase sleep, in any other */
+    uint64_t buffer_mb;          /* of a communicator by HCCL_BUFFSIZE; 0 not known */
+    struct settings settings;
 };
 
 static int on_phase(void *userdata, const struct ledger_phase_use *u)
@@ -34,7 +42,7 @@ static int on_phase(void *userdata, const struct ledger_phase_use *u)
 
 struct comm_owner {
     const struct gather *g;
-    uint32_t owner;
+    uint32_t owner, sharing; /* communicators of that owner: two of one name have the same */
     uint64_t bytes;
 };
 
@@ -47,19 +55,43 @@ static int on_comm_owner(void *userdata, const struct ledger_owner_total *t)
     return 0;
 }
 
-/* A size in its configuration is the program's, not the variable's. */
+static int on_sharing(void *userdata, const struct ledger_comm *comm)
+{
+    struct comm_owner *o = userdata;
+
+    o->sharing += comm->handle && comm->owner == o->owner;
+    return 0;
+}
+
+/* torch_npu writes what HCCL_BUFFSIZE says into the configuration of each communicator that has no
+ * size of its own; vllm-ascend writes 200 MB into most of its own, whatever the variable says.
+ * Source: seen on torch_npu 2.7.1 (docs/REAL_WHEELS.md); vllm-ascend's utils, 0.23. */
+static bool is_sized_by_variable(const struct gather *g, const struct ledger_comm *comm)
+{
+    uint64_t mb = comm->buffer_bytes / MIB;
+
+    if (!comm->buffer_bytes)
+        return true;
+    return mb == g->buffer_mb && !(g->settings.is_vllm && mb == VLLM_BUFFER_MB);
+}
+
 static int on_comm(void *userdata, const struct ledger_comm *comm)
 {
     struct gather *g = userdata;
     struct comm_owner o = {.g = g, .owner = comm->owner};
     int r;
 
-    if (comm->buffer_bytes || !comm->handle)
+    if (!comm->handle)
+        return 0;
+    g->in->communicators++;
+    if (!is_sized_by_variable(g, comm))
         return 0;
     r = ledger_each_owner(g->l, g->in->tgid, on_comm_owner, &o);
-    if (r < 0 || !o.bytes)
+    if (r == 0)
+        r = ledger_each_comm(g->l, g->in->tgid, on_sharing, &o);
+    if (r < 0 || !o.bytes || !o.sharing)
         return r;
-    g->in->hccl_default_bytes += o.bytes;
+    g->in->hccl_default_bytes += o.bytes / o.sharing;
     g->in->hccl_default_count++;
     return 0;
 }
@@ -74,26 +106,56 @@ static int on_atb(void *userdata, const struct view_atb *a)
     return 0;
 }
 
-/* Free bytes in segments, where all segments and large blocks are known. */
-static int take_holes(const struct ledger *l, const struct view_row *row, struct advise_input *in)
+struct holes {
+    uint64_t granule_bytes; /* of expandable segments, if the process had them */
+    uint64_t pinned, unmap, empty, split[ADVISE_SPLITS];
+};
+
+/* However a hole lies, all of its granules but two are wholly in it; all but one where it is a
+ * multiple of them. */
+static int on_piece(void *userdata, const struct layout_piece *piece)
 {
+    struct holes *h = userdata;
+    uint64_t granules = piece->is_hole ? piece->bytes / h->granule_bytes : 0;
+
+    if (granules > 1)
+        h->unmap += (granules - 1) * h->granule_bytes;
+    return 0;
+}
+
+static void add_holes(const struct layout *l, const struct layout_segment *s, struct holes *h)
+{
+    uint64_t busy = s->used_bytes + s->pending_bytes;
+
+    if (s->is_small || busy >= s->bytes)
+        return; /* its blocks may be summed: what is free in it is not known */
+    if (!busy) {
+        h->empty += s->bytes;
+        return;
+    }
+    h->pinned += s->bytes - busy;
+    layout_each_piece(l, s, on_piece, h);
+    for (size_t i = 0; i < ADVISE_SPLITS; i++)
+        if (s->bytes >= advise_split_mb[i] * MIB)
+            h->split[i] += s->bytes - busy;
+}
+
+/* Free bytes in segments, where all segments and large blocks are known. */
+static int take_holes(const struct ledger *l, const struct view_row *row,
+                      const struct alloc_conf *conf, struct advise_input *in)
+{
+    struct holes h = {.granule_bytes = conf->is_page_1g ? GIB : conf->large_granule_bytes};
     struct layout layout;
-    uint64_t segments = 0, used = 0, pinned = 0, empty = 0;
+    uint64_t segments = 0, used = 0;
     int r = layout_from_ledger(l, in->tgid, (uint16_t)row->device, &layout);
 
     if (r == 0)
         r = layout_measure(&layout);
     for (size_t i = 0; r == 0 && i < layout.segment_count; i++) {
         const struct layout_segment *s = &layout.segments[i];
-        uint64_t busy = s->used_bytes + s->pending_bytes;
         segments += s->bytes;
-        used += busy;
-        if (s->is_small || busy >= s->bytes)
-            continue; /* its blocks may be summed: what is free in it is not known */
-        if (busy)
-            pinned += s->bytes - busy;
-        else
-            empty += s->bytes;
+        used += s->used_bytes + s->pending_bytes;
+        add_holes(&layout, s, &h);
     }
     bool is_all = r == 0 && !layout.unplaced_blocks && !layout.overlaps &&
                   in->reserved_bytes != ANALYSIS_UNKNOWN &&
@@ -101,8 +163,10 @@ static int take_holes(const struct ledger *l, const struct view_row *row, struct
                   used + in->allocated_bytes / 100 * COMPLETE_PERCENT >= in->allocated_bytes;
     layout_done(&layout);
     if (is_all) {
-        in->pinned_free_bytes = pinned;
-        in->empty_bytes = empty;
+        in->pinned_free_bytes = h.pinned;
+        in->unmap_bytes = h.unmap;
+        in->empty_bytes = h.empty;
+        memcpy(in->split_bytes, h.split, sizeof(in->split_bytes));
     }
     return r;
 }
@@ -130,6 +194,8 @@ static void take_others(const struct ledger *l, const struct view_context *c,
 
     if (ledger_card(l, (uint16_t)row->device, &total, &used))
         in->total_bytes = total;
+    if (in->reserved_bytes != ANALYSIS_UNKNOWN && row->use.physical_bytes >= in->reserved_bytes)
+        in->outside_bytes = row->use.physical_bytes - in->reserved_bytes;
     if (c->other_bytes_fn && !c->other_bytes_fn(c->userdata, (uint16_t)row->device, &unseen))
         return;
     for (size_t i = 0; i < rows->count; i++)
@@ -176,19 +242,21 @@ static int gather(const struct ledger *l, const struct view_context *c,
             c->environment_fn(c->userdata, in->tgid, &in->settings.environment_bytes, &source);
     if (q->budget.line_fn)
         in->settings.title = q->budget.line_fn(q->budget.userdata, &row->facts);
+    g.buffer_mb = advise_hccl_mb(&in->settings);
+    settings_read(&in->settings, &g.settings);
     take_pools(row, in);
     take_others(l, c, rows, row, in);
     take_collector(c, q, l, in);
     ledger_each_phase(l, in->tgid, on_phase, &g);
     in->is_asleep = g.sleep_ns > g.other_ns;
     if (q->reports_fn)
-        q->reports_fn(q->budget.userdata, in->tgid, &in->failures, &in->recovered_retries);
+        q->reports_fn(q->budget.userdata, in->tgid, in);
     r = ledger_each_comm(l, in->tgid, on_comm, &g);
     if (r == 0 && c->atb_fn) {
         in->is_atb_known = true;
         r = c->atb_fn(c->userdata, in->tgid, on_atb, in);
     }
-    return r < 0 ? r : take_holes(l, row, in);
+    return r < 0 ? r : take_holes(l, row, &g.settings.conf, in);
 }
 
 static void write_collector(const struct advise_input *in, struct json *j)
@@ -204,6 +272,7 @@ static void write_collector(const struct advise_input *in, struct json *j)
     json_object(j);
     json_ku64(j, "tgid", in->tgid);
     json_kbool(j, "enabled", gc->is_enabled);
+    json_kbool(j, "frozen", gc->is_frozen);
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         json_karray(j, keys[i]);
         for (size_t k = 0; k < ADVISE_GENERATIONS; k++)

@@ -10,9 +10,9 @@
 
 struct advise_query {
     struct budget_query budget; /* its userdata is that of the functions below, too */
-    /* Reports of failed allocations of the process: for good, and recovered. May be NULL. */
-    void (*reports_fn)(void *userdata, uint32_t tgid, uint64_t *ret_failures,
-                       uint64_t *ret_recovered);
+    /* Reports of failed allocations of the process: failures, recovered_retries, retry_bytes of
+     * ret. May be NULL. */
+    void (*reports_fn)(void *userdata, uint32_t tgid, struct advise_input *ret);
     /* Counters of the process's garbage collector, without what the ledger has; is_known false:
      * there is none, or it cannot be read. May be NULL. */
     void (*gc_fn)(void *userdata, uint32_t tgid, struct advise_gc *ret);

@@ -28,7 +28,7 @@
 struct advice {
     char setting[ANALYSIS_NAME_BYTES]; /* PYTORCH_NPU_ALLOC_CONF, gpu_memory_utilization, ... */
     char from[ANALYSIS_NAME_BYTES];    /* empty: not set */
-    char to[ANALYSIS_NAME_BYTES];
+    char to[2 * ANALYSIS_NAME_BYTES];
     uint64_t saves_bytes;   /* ANALYSIS_UNKNOWN: it cannot be told */
     const char *confidence; /* high, medium, low */
     const char *verb;       /* what shows more */
@@ -45,6 +45,9 @@ __attribute__((format(printf, 7, 8))) void advice_add(struct advice_list *list, 
                                                       const char *from, const char *to,
                                                       uint64_t saves_bytes, const char *confidence,
                                                       const char *evidence, ...);
+/* Where it is set: "environment" of the process, "program" (its own code), "server" (an option of
+ * its command line), "card" (what else runs there). Static. */
+const char *advice_where(const struct advice *a);
 /* The fields of one row into the object that is open. */
 void advice_write_members(const struct advice *a, struct json *j);
 /* "advice": [...] into the object that is open. */

@@ -16,19 +16,22 @@ static void advise_fragmentation(const struct oom_snapshot *s, const struct oom_
 {
     bool excluded = k->sleep_mode || k->conf.keys & (ALLOC_CONF_MAX_SPLIT | ALLOC_CONF_GC);
     const char *confidence = k->conf_known ? "high" : "medium";
-    char text[UNITS_TEXT_BYTES];
+    char text[UNITS_TEXT_BYTES], to[ANALYSIS_NAME_BYTES];
 
     units_format_bytes(text, r->slack_bytes, UNITS_AUTO);
     if (!k->conf.is_expandable && !excluded)
-        advice_add(list, ALLOC_CONF_NAME, k->conf_text, "expandable_segments:True", r->slack_bytes,
-                   confidence, "%s of slack lie in pieces that no request of this size can use",
-                   text);
+        advice_add(list, ALLOC_CONF_NAME, k->conf_text,
+                   settings_conf_with(k, "expandable_segments:True", to, sizeof(to)),
+                   r->slack_bytes, confidence,
+                   "%s of slack lie in pieces that no request of this size can use", text);
     else if (!k->conf.is_expandable && !(k->conf.keys & ALLOC_CONF_MAX_SPLIT) &&
              s->requested_bytes != ANALYSIS_UNKNOWN) {
         uint64_t mb = (s->requested_bytes >> 20) + 1;
-        char to[48];
-        snprintf(to, sizeof(to), "max_split_size_mb:%llu", (unsigned long long)(mb < 32 ? 32 : mb));
-        advice_add(list, ALLOC_CONF_NAME, k->conf_text, to, ANALYSIS_UNKNOWN, "medium",
+        char item[48];
+        snprintf(item, sizeof(item), "max_split_size_mb:%llu",
+                 (unsigned long long)(mb < 32 ? 32 : mb));
+        advice_add(list, ALLOC_CONF_NAME, k->conf_text, settings_conf_with(k, item, to, sizeof(to)),
+                   ANALYSIS_UNKNOWN, "medium",
                    "expandable_segments is excluded by %s; blocks of this size stay whole",
                    k->sleep_mode ? "sleep mode" : "garbage_collection_threshold");
     }

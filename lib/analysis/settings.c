@@ -86,6 +86,19 @@ void settings_read(const struct analysis_settings *in, struct settings *ret)
     read_cache_size(title, ret);
 }
 
+const char *settings_conf_with(const struct settings *s, const char *item, char *ret, size_t size)
+{
+    const char *now = s->conf_text ? s->conf_text : "";
+
+    if (!*now)
+        snprintf(ret, size, "%s", item);
+    else if (strlen(now) + 1 + strlen(item) < size)
+        snprintf(ret, size, "%s,%s", now, item);
+    else
+        snprintf(ret, size, "%s added", item);
+    return ret;
+}
+
 void settings_advise_lower(const struct settings *s, uint64_t total_bytes, uint64_t bytes,
                            const char *confidence, struct advice_list *list)
 {

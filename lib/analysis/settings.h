@@ -38,6 +38,11 @@ void settings_read(const struct analysis_settings *in, struct settings *ret);
 /* Value of an environment variable, NULL not set or not known. Borrowed. */
 const char *settings_variable(const struct analysis_settings *in, const char *name);
 
+/* PYTORCH_NPU_ALLOC_CONF as it would be with one more "key:value": the whole text, since a new
+ * value replaces the old one. The item alone and "added" where that is too long for ret. Returns
+ * ret. */
+const char *settings_conf_with(const struct settings *s, const char *item, char *ret, size_t size);
+
 /* gpu_memory_utilization in the smallest cut of 0.01 that leaves `bytes` more of the card; nothing
  * where that cannot be told or does not decide. */
 void settings_advise_lower(const struct settings *s, uint64_t total_bytes, uint64_t bytes,

@@ -7,6 +7,7 @@
  * NPUSIM_RUNTIME=SIZE[,SIZE...] (default 2M,4M; 0: none): what the runtime itself allocates on a
  * device when a process first sets it: halMemAlloc with module RUNTIME and no ACL call above.
  * NPUSIM_STREAMS (1984): streams that a process may have; one more fails with 207005.
+ * NPUSIM_EVENT_MS (0): an event is done that long after it was recorded: a stream that is busy.
  */
 #ifndef SIM_RT_H
 #define SIM_RT_H
@@ -43,6 +44,9 @@ int rt_default_stream(void **stream);
 int rt_event_create(void **event);
 int rt_event_destroy(void *event);
 int rt_event_record(void *event, void *stream);
+/* Waits until the event is done. */
+int rt_event_synchronize(void *event);
+int rt_event_query(void *event, int *status); /* 1 done (or never recorded), 0 not yet */
 int rt_event_elapsed(float *ms, void *start, void *end);
 int rt_event_timestamp(uint64_t *timestamp_us, void *event);
 int rt_event_id(void *event, uint32_t *id);

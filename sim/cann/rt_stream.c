@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rt_stream.c - streams and events. Owns their objects; every stream is always done, so waits
- * return at once and an event carries nothing but the time of its last record.
+ * return at once and an event carries nothing but the time of its last record; with NPUSIM_EVENT_MS
+ * it is done that much later.
  */
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "rt.h"
 #include "table.h"
@@ -144,6 +146,32 @@ int rt_event_record(void *event, void *stream)
     if (!r)
         own->recorded_us = now_us();
     return r;
+}
+
+/* Microseconds until the event is done. */
+static uint64_t event_left_us(const struct rt_event *event)
+{
+    const char *text = getenv("NPUSIM_EVENT_MS");
+    uint64_t busy_us = text ? strtoull(text, NULL, 10) * 1000 : 0, now = now_us();
+
+    if (!busy_us || !event->recorded_us || now - event->recorded_us >= busy_us)
+        return 0;
+    return event->recorded_us + busy_us - now;
+}
+
+int rt_event_query(void *event, int *status)
+{
+    *status = event_left_us(event) == 0;
+    return 0;
+}
+
+int rt_event_synchronize(void *event)
+{
+    uint64_t left;
+
+    while ((left = event_left_us(event)))
+        usleep((useconds_t)(left < 100000 ? left : 100000));
+    return 0;
 }
 
 int rt_event_elapsed(float *ms, void *start, void *end)

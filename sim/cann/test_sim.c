@@ -192,6 +192,7 @@ int main(int argc, char **argv)
         {"dcmi", NULL},
         {"atb", "NPUSIM_ATB_KB=64"},
         {"streams", "NPUSIM_STREAMS=3"},
+        {"busy", "NPUSIM_EVENT_MS=300"},
         {"exec", NULL},
     };
     int failed = 0;

@@ -378,6 +378,25 @@ static void test_atb(void)
     EQUAL(used_bytes(), RUNTIME_BYTES);
 }
 
+/* A stream that is busy: its event is done later, or when somebody has waited for it. */
+static void test_busy(void)
+{
+    void *event;
+    int status = -1;
+
+    EQUAL(aclrtSetDevice(0), 0);
+    EQUAL(aclrtCreateEvent(&event), 0);
+    EQUAL(aclrtQueryEventStatus(event, &status), 0);
+    EQUAL(status, 1);
+    EQUAL(aclrtRecordEvent(event, NULL), 0);
+    EQUAL(aclrtQueryEventStatus(event, &status), 0);
+    EQUAL(status, 0);
+    EQUAL(aclrtSynchronizeEvent(event), 0);
+    EQUAL(aclrtQueryEventStatus(event, &status), 0);
+    EQUAL(status, 1);
+    EQUAL(aclrtDestroyEvent(event), 0);
+}
+
 static void test_streams(void)
 {
     void *streams[4], *event, *model;
@@ -416,7 +435,7 @@ void test_process_cases(const char *name, const char *argument)
     } cases[] = {{"kill", test_kill},       {"visible", test_visible}, {"share", test_share},
                  {"fork", test_fork},       {"crowd", test_crowd},     {"reset", test_reset},
                  {"hccl", test_hccl},       {"dcmi", test_dcmi},       {"atb", test_atb},
-                 {"streams", test_streams}, {"exec", test_exec}};
+                 {"streams", test_streams}, {"busy", test_busy},       {"exec", test_exec}};
     static const struct {
         const char *name;
         void (*run)(const char *argument);

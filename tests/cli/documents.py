@@ -160,7 +160,8 @@ def advice(setting, to, saves, **more):
 
 ADVICE = advice("gpu_memory_utilization", "at least 0.57", None, **{"from": "0.55"})
 ADVISE = {**HEADER, "advice": [{"tgid": 1234, "rank": 0, "device": 0, **ADVICE},
-                               {"tgid": 1234, "rank": 0, "device": 0, **advice("PYTORCH_NPU_ALLOC_CONF", "expandable_segments:True", 8 * GIB)},
+                               {"tgid": 1234, "rank": 0, "device": 0, **advice("PYTORCH_NPU_ALLOC_CONF", "expandable_segments:True", 8 * GIB),
+                                "where": "environment", "restart": True},
                                {"tgid": 1235, "rank": None, "device": 1, **advice("HCCL_BUFFSIZE", "100", GIB)}],
           "gc": [], "processes": 3}
 TERMS = [("card_total", 64 * GIB), ("budget", 35 * GIB), ("others_at_start", 0), ("weights", 30 * GIB),

@@ -194,8 +194,8 @@ def driver_pages_bytes(scratch, tgid):
 class Daemon:
     """A private npumemd with its own directories and socket."""
 
-    def __init__(self, binaries, scratch, sets=()):
-        self.directory = scratch.make("daemon")
+    def __init__(self, binaries, scratch, sets=(), name="daemon", **environment):
+        self.directory = scratch.make(name)
         self.socket = self.directory / "run" / "control.sock"
         self.npumem = binaries / "npumem"
         self.log = self.directory / "log"
@@ -207,7 +207,8 @@ class Daemon:
             argv += ["--set", setting]
         argv += ["--svm-dir", str(scratch.make("node") / "proc" / "svm")]
         with open(self.log, "wb") as log:
-            self.process = subprocess.Popen(argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen(argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                                            env=os.environ | environment)
         try:
             wait_for(self.answers, 20, "npumemd's socket", lambda: self.process.poll() is None)
         except CheckError as error:

@@ -9,7 +9,7 @@
 --wheels version of torch_npu: 2.7.1 (default), 2.10.0.post4 (with vllm-ascend), 2.14.0
 --self-check   without a daemon: torch's counters against the simulated driver's own figures
 --only   checks whose name contains the word: pool, expandable, workspace, all, early, late, oom,
-         whatif, frag, record, kill, owners, camem
+         whatif, frag, advise, record, kill, owners, camem
 
 Ends with one line "N passed, N failed, N skipped"; the exit code is 1 when something failed.
 """
@@ -18,6 +18,7 @@ import pathlib
 import sys
 import time
 
+import check_advise
 import check_frag
 import check_inefficient
 import check_kill
@@ -55,6 +56,8 @@ def run_checks(args, checks, node, binaries):
         check_whatif.run(checks, node, binaries, args.keep)
     if binaries and chosen(args.only, "frag"):
         check_frag.run(checks, node, binaries, args.keep)
+    if binaries and not args.self_check and chosen(args.only, "advise"):
+        check_advise.run(checks, node, binaries, args.keep)
     if binaries and chosen(args.only, "record"):
         check_record.run(checks, node, binaries, args.keep)
     if binaries and not args.self_check and chosen(args.only, "inefficient"):

@@ -24,6 +24,9 @@ static void load_gc(struct jsonc *o, struct advise_gc *gc)
         return;
     gc->is_known = true;
     gc->is_enabled = get_u64(o, "enabled", 1);
+    gc->is_frozen = get_u64(o, "frozen", 0);
+    gc->threshold = (uint32_t)get_u64(o, "threshold", 10);
+    gc->collections[1] = get_u64(o, "middle_collections", 11 * get_u64(o, "collections", 0));
     gc->collections[2] = get_u64(o, "collections", 0);
     gc->uncollectable[2] = get_u64(o, "uncollectable", 0);
     gc->since_ns = get_u64(o, "since_ns", 0);
@@ -46,12 +49,21 @@ static int run(struct jsonc *input, struct json *j)
     in.allocated_bytes = get_u64(input, "allocated_bytes", in.allocated_bytes);
     in.active_bytes = get_u64(input, "active_bytes", in.allocated_bytes);
     in.pinned_free_bytes = get_u64(input, "pinned_free_bytes", in.pinned_free_bytes);
+    in.unmap_bytes = get_u64(input, "unmap_bytes", in.unmap_bytes);
+    for (size_t i = 0; i < ADVISE_SPLITS; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "split_%u_bytes", advise_split_mb[i]);
+        in.split_bytes[i] = get_u64(input, name, in.split_bytes[i]);
+    }
     in.empty_bytes = get_u64(input, "empty_bytes", in.empty_bytes);
     in.total_bytes = get_u64(input, "total_bytes", in.total_bytes);
     in.others_bytes = get_u64(input, "others_bytes", in.others_bytes);
+    in.outside_bytes = get_u64(input, "outside_bytes", in.outside_bytes);
+    in.retry_bytes = get_u64(input, "retry_bytes", in.retry_bytes);
     in.recovered_retries = get_u64(input, "recovered_retries", 0);
     in.is_asleep = get_u64(input, "asleep", 0);
     in.workspace_bytes = get_u64(input, "workspace_bytes", in.workspace_bytes);
+    in.communicators = (uint32_t)get_u64(input, "communicators", 0);
     in.hccl_default_bytes = get_u64(input, "hccl_default_bytes", 0);
     in.hccl_default_count = (uint32_t)get_u64(input, "hccl_default_count", 0);
     in.is_atb_known = get(input, "atb_executions") != NULL;

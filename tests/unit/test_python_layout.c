@@ -388,6 +388,7 @@ static struct python_runtime build_collector(void)
     memset(memory.bytes + (COLLECTOR - BASE), 0, 240);
     put(COLLECTOR + 8, (uint64_t)1 << 32); /* trash_delete_nesting, enabled */
     put(COLLECTOR + 96, COLLECTOR + 24);
+    put(COLLECTOR + 104, COLLECTOR + 104); /* nothing is frozen */
     for (uint64_t i = 0; i < 3; i++) {
         put(COLLECTOR + 24 + i * 24 + 16, (i ? 10 : 700) | i << 32); /* threshold, count */
         put(COLLECTOR + 128 + i * 24, 100 >> i);
@@ -405,6 +406,10 @@ static void counters_of_the_collector(void **state)
     assert_int_equal(python_collector_read(&rt, &c), 0);
     assert_int_equal(c.interpreters, 1);
     assert_true(c.is_enabled);
+    assert_false(c.is_frozen);
+    put(COLLECTOR + 104, COLLECTOR + 4096);
+    assert_int_equal(python_collector_read(&rt, &c), 0);
+    assert_true(c.is_frozen);
     assert_int_equal(c.threshold[0], 700);
     assert_int_equal(c.threshold[2], 10);
     assert_int_equal(c.collections[0], 100);
