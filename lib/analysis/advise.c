@@ -16,8 +16,6 @@
 #define GIB ((uint64_t)1 << 30)
 #define STREAM_DELAYED_BYTES (64 * ADVISE_MIB)
 #define HCCL_WORTH_BYTES GIB
-/* HCCL's default of HCCL_BUFFSIZE, in MB. Source: HCCL's documentation; docs/ABI.md. */
-#define HCCL_BUFFSIZE_DEFAULT 200
 /* Below this collectives begin to be cut in pieces that cost time. Source: vllm-ascend's own choice
  * for its small groups (50 MB). */
 #define HCCL_BUFFSIZE_LEAST 50
@@ -115,24 +113,13 @@ static void rule_atb(struct rules *r)
     advise_more_in(r, "breakdown");
 }
 
-uint64_t advise_hccl_mb(const struct analysis_settings *settings)
-{
-    const char *text = settings_variable(settings, "HCCL_BUFFSIZE");
-    char *end;
-
-    if (!text)
-        return HCCL_BUFFSIZE_DEFAULT;
-    unsigned long now = strtoul(text, &end, 10);
-    return end == text || *end || now > 1u << 20 ? 0 : now;
-}
-
 /* Two buffers each: what the setting says, less is never promised for it to be more. */
 static void rule_hccl(struct rules *r)
 {
     const struct advise_input *in = r->in;
     const char *text = variable(r, "HCCL_BUFFSIZE");
     char to[24], from[24], bytes[UNITS_TEXT_BYTES];
-    uint64_t now = advise_hccl_mb(&in->settings);
+    uint64_t now = r->settings.hccl_mb;
 
     if (!in->hccl_default_count || in->hccl_default_bytes < HCCL_WORTH_BYTES || !now)
         return; /* a value that is no number HCCL does not take either */

@@ -57,9 +57,6 @@ struct advise_input {
     const struct budget_result *budget; /* NULL none */
 };
 
-/* Size of one buffer of a communicator in MB by the variable HCCL_BUFFSIZE; 0 it is no number. */
-uint64_t advise_hccl_mb(const struct analysis_settings *settings);
-
 /* An input of which nothing is known. */
 void advise_input_init(struct advise_input *ret);
 

@@ -15,8 +15,6 @@
 
 #define MIB ((uint64_t)1 << 20)
 #define GIB ((uint64_t)1 << 30)
-/* vllm-ascend's own size of a communicator's buffer, which HCCL_BUFFSIZE does not change. */
-#define VLLM_BUFFER_MB 200
 
 /* What segments that events named may lack of the allocator's own total. */
 #define COMPLETE_PERCENT 1
@@ -26,7 +24,6 @@ struct gather {
     const struct view_row *row;
     struct advise_input *in;
     uint64_t sleep_ns, other_ns; /* newest moment in the phase sleep, in any other */
-    uint64_t buffer_mb;          /* of a communicator by HCCL_BUFFSIZE; 0 not known */
     struct settings settings;
 };
 
@@ -63,18 +60,6 @@ static int on_sharing(void *userdata, const struct ledger_comm *comm)
     return 0;
 }
 
-/* torch_npu writes what HCCL_BUFFSIZE says into the configuration of each communicator that has no
- * size of its own; vllm-ascend writes 200 MB into most of its own, whatever the variable says.
- * Source: seen on torch_npu 2.7.1 (docs/REAL_WHEELS.md); vllm-ascend's utils, 0.23. */
-static bool is_sized_by_variable(const struct gather *g, const struct ledger_comm *comm)
-{
-    uint64_t mb = comm->buffer_bytes / MIB;
-
-    if (!comm->buffer_bytes)
-        return true;
-    return mb == g->buffer_mb && !(g->settings.is_vllm && mb == VLLM_BUFFER_MB);
-}
-
 static int on_comm(void *userdata, const struct ledger_comm *comm)
 {
     struct gather *g = userdata;
@@ -84,7 +69,7 @@ static int on_comm(void *userdata, const struct ledger_comm *comm)
     if (!comm->handle)
         return 0;
     g->in->communicators++;
-    if (!is_sized_by_variable(g, comm))
+    if (!settings_decides_buffer(&g->settings, comm->buffer_bytes))
         return 0;
     r = ledger_each_owner(g->l, g->in->tgid, on_comm_owner, &o);
     if (r == 0)
@@ -242,7 +227,6 @@ static int gather(const struct ledger *l, const struct view_context *c,
             c->environment_fn(c->userdata, in->tgid, &in->settings.environment_bytes, &source);
     if (q->budget.line_fn)
         in->settings.title = q->budget.line_fn(q->budget.userdata, &row->facts);
-    g.buffer_mb = advise_hccl_mb(&in->settings);
     settings_read(&in->settings, &g.settings);
     take_pools(row, in);
     take_others(l, c, rows, row, in);

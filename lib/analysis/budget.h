@@ -77,6 +77,7 @@ struct budget_input {
     int64_t physical_bytes, reserved_bytes, allocated_bytes;
     int64_t hccl_bytes;
     uint32_t communicators;
+    uint32_t sized_otherwise; /* of them: not by HCCL_BUFFSIZE */
 
     /* The newest real failure of an allocation, after the last success. */
     bool has_failure;

@@ -98,19 +98,24 @@ static void advise_peak(const struct budget_result *r, struct advice_list *list)
     last_verb(list, "breakdown");
 }
 
+/* Of those whose size the variable decides: half of it is one buffer of each. */
 static void advise_hccl(const struct budget_input *in, const struct budget_result *r,
-                        int64_t needed, struct advice_list *list)
+                        const struct settings *s, int64_t needed, struct advice_list *list)
 {
     const char *now = settings_variable(&in->settings, "HCCL_BUFFSIZE");
+    uint32_t count = in->communicators - in->sized_otherwise;
     char text[UNITS_TEXT_BYTES];
 
-    if (!in->communicators || !known(in->hccl_bytes) || in->hccl_bytes < 256 * MIB ||
+    if (!count || !known(in->hccl_bytes) || in->hccl_bytes < 256 * MIB ||
         (in->hccl_bytes < needed / 2 &&
          in->hccl_bytes < r->terms[BUDGET_NON_TORCH].bytes / 100 * 25))
         return;
-    advice_add(list, "HCCL_BUFFSIZE", now, "lower", (uint64_t)in->hccl_bytes / 2, "medium",
-               "%u communicators hold %s: twice the buffer size each; half the size saves half",
-               in->communicators, text_of(text, in->hccl_bytes));
+    uint64_t held = (uint64_t)in->hccl_bytes / 2, said = count * s->hccl_mb * (uint64_t)MIB;
+    advice_add(list, "HCCL_BUFFSIZE", now, "lower",
+               in->sized_otherwise && said < held ? said : held, "medium",
+               "%u communicators hold %s: twice the buffer size each; half the size saves half%s",
+               in->communicators, text_of(text, in->hccl_bytes),
+               in->sized_otherwise ? " of those that have no size of their own" : "");
     last_verb(list, "breakdown");
 }
 
@@ -165,7 +170,7 @@ static void advise_negative(const struct budget_input *in, const struct settings
     if (!advise_raise(in, s, r, needed, in->start.is_known ? "high" : "medium", list))
         advise_others(r, "high");
     advise_peak(r, list);
-    advise_hccl(in, r, needed, list);
+    advise_hccl(in, r, s, needed, list);
     advise_weights(r, list);
 }
 
@@ -211,7 +216,7 @@ static void advise_overrun(const struct budget_input *in, const struct settings 
                               r->is_short_inferred ? "medium" : "high", list);
     }
     advise_others(r, "medium");
-    advise_hccl(in, r, needed == ANALYSIS_UNKNOWN ? 0 : (int64_t)needed, list);
+    advise_hccl(in, r, s, needed == ANALYSIS_UNKNOWN ? 0 : (int64_t)needed, list);
     const struct budget_term *graph = &r->terms[BUDGET_GRAPH];
     if (known(graph->bytes) && graph->bytes > 256 * MIB && !s->is_eager) {
         advice_add(list, "cudagraph_capture_sizes", NULL, "fewer sizes", ANALYSIS_UNKNOWN, "medium",

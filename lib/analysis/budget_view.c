@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "settings.h"
+
 struct gather {
     const struct ledger *l;
     const struct view_row *row;
@@ -20,6 +22,7 @@ struct gather {
     int64_t weights_kept, kv_kept;          /* the same, as an earlier daemon knew them */
     bool has_weights_phase;                 /* this ledger saw a part of it */
     bool has_kept_profile, has_cut_profile; /* seen by an earlier daemon: all of it, a part */
+    struct settings settings;
 };
 
 /* What an earlier daemon saw the owner of a phase hold. */
@@ -120,8 +123,9 @@ static int64_t first_known(int64_t a, int64_t b, int64_t c)
 
 static int on_comm(void *userdata, const struct ledger_comm *comm)
 {
-    struct budget_input *in = userdata;
-    in->communicators++;
+    struct gather *g = userdata;
+    g->in->communicators++;
+    g->in->sized_otherwise += !settings_decides_buffer(&g->settings, comm->buffer_bytes);
     return 0;
 }
 
@@ -199,12 +203,13 @@ int budget_from_ledger(const struct ledger *l, const struct view_context *c,
     r = ledger_each_owner(l, ret->tgid, on_owner, &g);
     if (r < 0)
         return r;
-    ledger_each_comm(l, ret->tgid, on_comm, ret);
     ret->weights_bytes = first_known(g.weights, g.weights_physical, g.weights_kept);
     ret->kv_bytes = first_known(g.kv, g.kv_physical, g.kv_kept);
     ret->graph_bytes = g.graph;
     ret->hccl_bytes = g.hccl;
     take_settings(c, q, row, ret);
+    settings_read(&ret->settings, &g.settings);
+    ledger_each_comm(l, ret->tgid, on_comm, &g);
     *ret_is_any = ret->has_blocks || ret->has_phases || ret->start.is_known ||
                   ret->kv_bytes != BUDGET_UNKNOWN;
     return 0;

@@ -12,6 +12,13 @@
 #include "units.h"
 
 #define GIB ((uint64_t)1 << 30)
+#define MIB ((uint64_t)1 << 20)
+/* HCCL's default of HCCL_BUFFSIZE, in MB. Source: HCCL's documentation; docs/ABI.md. */
+#define HCCL_BUFFSIZE_DEFAULT 200
+#define HCCL_BUFFSIZE_MAX (1u << 20)
+/* What vllm-ascend asks for in most of its groups, whatever the variable says. Source: its utils,
+ * 0.23. */
+#define VLLM_BUFFER_MB 200
 
 const char *settings_variable(const struct analysis_settings *in, const char *name)
 {
@@ -62,6 +69,26 @@ static void read_cache_size(const char *title, struct settings *s)
     }
 }
 
+static uint64_t read_hccl(const struct analysis_settings *in)
+{
+    const char *text = settings_variable(in, "HCCL_BUFFSIZE");
+    char *end;
+
+    if (!text)
+        return HCCL_BUFFSIZE_DEFAULT;
+    unsigned long mb = strtoul(text, &end, 10);
+    return end == text || *end || mb > HCCL_BUFFSIZE_MAX ? 0 : mb;
+}
+
+/* torch_npu writes what the variable says into the configuration of each communicator that has no
+ * size of its own: seen on 2.7.1, docs/REAL_WHEELS.md. */
+bool settings_decides_buffer(const struct settings *s, uint64_t buffer_bytes)
+{
+    uint64_t mb = buffer_bytes / MIB;
+
+    return !buffer_bytes || (mb == s->hccl_mb && !(s->is_vllm && mb == VLLM_BUFFER_MB));
+}
+
 void settings_read(const struct analysis_settings *in, struct settings *ret)
 {
     const char *title = in->title ? in->title : "";
@@ -70,6 +97,7 @@ void settings_read(const struct analysis_settings *in, struct settings *ret)
     *ret = (struct settings){
         .utilization = SETTINGS_UTILIZATION,
         .kv_cache_bytes = ANALYSIS_UNKNOWN,
+        .hccl_mb = read_hccl(in),
         .environment_known = in->environment != NULL,
         .conf_known = in->environment != NULL,
         .conf_text = settings_variable(in, ALLOC_CONF_NAME),

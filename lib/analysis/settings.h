@@ -29,6 +29,7 @@ struct settings {
     double utilization; /* the default where none is given */
     bool is_utilization_given;
     uint64_t kv_cache_bytes; /* fixed by the command line; ANALYSIS_UNKNOWN: planned by vLLM */
+    uint64_t hccl_mb;        /* one buffer of a communicator by HCCL_BUFFSIZE; 0: it is no number */
     char complaint[ANALYSIS_TEXT_BYTES]; /* about the first setting that cannot be used; "" none */
 };
 
@@ -37,6 +38,10 @@ void settings_read(const struct analysis_settings *in, struct settings *ret);
 
 /* Value of an environment variable, NULL not set or not known. Borrowed. */
 const char *settings_variable(const struct analysis_settings *in, const char *name);
+
+/* Whether HCCL_BUFFSIZE decides the size of a communicator that was made with this one (of one
+ * buffer; 0 none given). */
+bool settings_decides_buffer(const struct settings *s, uint64_t buffer_bytes);
 
 /* PYTORCH_NPU_ALLOC_CONF as it would be with one more "key:value": the whole text, since a new
  * value replaces the old one. The item alone and "added" where that is too long for ret. Returns

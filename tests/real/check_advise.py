@@ -5,13 +5,12 @@ What torch and the simulated driver show less must be what was promised.
 Pairs of programs stop at the same moments. The second one has the settings already, so that it must not be advised
 them. Each promise has a tolerance: `over` is how much more than came true it may be, `under` how much less."""
 import contextlib
+import json
 import re
 import subprocess
 
 from check_owners import FRAMES, Talker, settled
 from harness import PROGRAMS, ROOT, CheckError, Daemon, Scratch, driver_bytes, wait_for
-
-import json
 
 MIB, GIB = 1 << 20, 1 << 30
 CONF, FRACTION = "PYTORCH_NPU_ALLOC_CONF", "set_per_process_memory_fraction"
@@ -196,7 +195,6 @@ def second_pair(pair):
     pair.go_on()
 
     before, after = sides = pair.moment()
-    rows = before.advised(FRACTION)
     settled(lambda: "garbage" in before.advice()[FRACTION]["to"], True)
     row = before.advice()[FRACTION]
     checks.equal("advise retries: advice", (row["to"], row["saves_bytes"]),
@@ -253,7 +251,7 @@ def run(checks, node, binaries, keep=False):
         def pair_of(first, second):
             pair = Pair(checks, daemon, scratch, (first, second))
             for program in pair.programs:
-                program.line()
+                program.line(180)  # imports of several programs at a time
             daemon.wait_blocks([program.pid for program in pair.programs], 20)
             pair.go_on()
             return pair
@@ -279,7 +277,7 @@ def run(checks, node, binaries, keep=False):
                             PYTORCH_NPU_ALLOC_CONF=f"{conf},max_split_size_mb:128,garbage_collection_threshold:0.8")]
             alone = start("control", CONTROL, "up freeze")
             second_pair(pair_of(*second))
-            alone.line()
+            alone.line(180)
             daemon.wait_blocks([alone.pid], 20)
             alone.go_on()
             control(checks, scratch, binaries, daemon, alone)

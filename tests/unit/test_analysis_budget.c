@@ -55,6 +55,7 @@ static void load(struct jsonc *input, struct budget_input *in)
     in->allocated_bytes = get_i64(input, "allocated_bytes");
     in->hccl_bytes = get_i64(input, "hccl_bytes");
     in->communicators = (uint32_t)get_u64(input, "communicators", 0);
+    in->sized_otherwise = (uint32_t)get_u64(input, "sized_otherwise", 0);
     in->has_failure = failure != NULL;
     in->failure_requested_bytes = get_u64(failure, "requested_bytes", ANALYSIS_UNKNOWN);
     in->failure_short_bytes = get_u64(failure, "short_bytes", ANALYSIS_UNKNOWN);
