@@ -27,6 +27,7 @@ ROOT = HERE.parent.parent
 sys.path[:0] = [str(ROOT / "tests" / "real"), str(ROOT / "sim" / "vllm"), str(ROOT / "sim" / "wheels")]
 
 import harness  # noqa: E402
+import kv_history  # noqa: E402
 import serve  # noqa: E402
 from harness import CheckError, Checks, Daemon, Scratch  # noqa: E402
 
@@ -485,6 +486,7 @@ def run(checks, node, binaries, configuration, late, keep):
                     check_replicas(checks, name, daemon, server)
                 if daemon and configuration == "eager":
                     check_kv_usage(checks, name, daemon, server)
+                    kv_history.check_kv_history(checks, name, daemon, server)
                 if configuration == "sleep":
                     check_sleep(checks, name, daemon, scratch, server)
                     if daemon and not late:
