@@ -68,11 +68,10 @@ static void print_row(const struct args *args, struct json_object *row)
            shown(known, row, "known_ns", COLUMN_DURATION, args),
            shown(interval, row, "interval_ns", COLUMN_DURATION, args));
     print_fullest(args, row);
-    printf(
-        "  of the time 50 %% below %.1f %%, 95 %% below %.1f %%, 99 %% below %.1f %%; at 90 %% or "
-        "more for %s\n",
-        number(row, "p50_ratio") * 100, number(row, "p95_ratio") * 100,
-        number(row, "p99_ratio") * 100, shown(full, row, "full_ns", COLUMN_DURATION, args));
+    printf("  of the time 50 %% up to %.0f %%, 95 %% up to %.0f %%, 99 %% up to %.0f %% full; "
+           "at 90 %% or more for %s\n",
+           number(row, "p50_ratio") * 100, number(row, "p95_ratio") * 100,
+           number(row, "p99_ratio") * 100, shown(full, row, "full_ns", COLUMN_DURATION, args));
     print_fit(args, row);
 }
 

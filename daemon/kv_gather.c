@@ -6,9 +6,9 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "analysis.h"
+#include "map.h"
 #include "procfacts.h"
 #include "store_kv.h"
 #include "store_series.h"
@@ -16,14 +16,21 @@
 
 #define SPANS_PER_DRAIN 16384 /* the ring is emptied while spans are read */
 
+/* A process that has spans. */
+struct life {
+    struct map_key key; /* row of process */
+    uint32_t row;       /* of rows; NO_ROW it is not wanted */
+    uint32_t zero;
+};
+#define NO_ROW UINT32_MAX
+
 struct gather {
     struct manager *m;
     const struct view_context *context;
     bool is_window;
     struct kv_history_row *rows;
     size_t count;
-    int64_t process_id; /* of the spans at hand */
-    bool is_wanted;     /* ... and whether they belong to the last row */
+    struct map lives; /* struct life */
     uint64_t spans;
 };
 
@@ -54,11 +61,12 @@ static uint32_t server_of(const struct process_facts *facts)
     return title.kind == TITLE_ENGINE && facts->parent_tgid ? facts->parent_tgid : facts->tgid;
 }
 
-static void row_add(struct gather *g, const struct process_facts *facts, bool is_alive,
-                    const char *reason)
+/* Returns its number, NO_ROW: there are too many. */
+static uint32_t row_add(struct gather *g, const struct process_facts *facts, bool is_alive,
+                        const char *reason)
 {
     if (g->count == KV_GATHER_ROWS_MAX)
-        memmove(&g->rows[0], &g->rows[1], --g->count * sizeof(g->rows[0]));
+        return NO_ROW;
     g->rows[g->count++] = (struct kv_history_row){
         .tgid = facts->tgid,
         .server_tgid = server_of(facts),
@@ -67,29 +75,41 @@ static void row_add(struct gather *g, const struct process_facts *facts, bool is
         .interval_ns = g->m->config.store_kv_interval,
         .reason = reason,
     };
+    return (uint32_t)g->count - 1;
+}
+
+static int life_fill(struct gather *g, struct life *life)
+{
+    struct process_facts facts = {0};
+    uint64_t exit_ns = 0;
+    int r = store_process_of(g->m->store, (int64_t)life->key.a, &facts, &exit_ns);
+    const struct target *t = r == 0 && !exit_ns ? target_of(g->m, &facts) : NULL;
+    const struct process_facts *known = t ? &t->facts : &facts;
+
+    life->row = NO_ROW;
+    if (r == 0 && (g->is_window || t) && filter_takes(g, known, t != NULL))
+        life->row = row_add(g, known, t != NULL, NULL);
+    return r == -ENOENT ? 0 : r;
 }
 
 static int on_span(void *userdata, int64_t process_id, const struct kv_span *span)
 {
     struct gather *g = userdata;
+    uint32_t n = map_find(&g->lives, (uint64_t)process_id, 0);
+    int r = 0;
 
     if (++g->spans % SPANS_PER_DRAIN == 0)
         ring_sync(g->m->ring);
-    if (process_id != g->process_id) {
-        struct process_facts facts = {0};
-        uint64_t exit_ns = 0;
-        int r = store_process_of(g->m->store, process_id, &facts, &exit_ns);
-        if (r < 0 && r != -ENOENT)
+    if (!n) {
+        r = map_add(&g->lives, (uint64_t)process_id, 0, &n);
+        if (r == 0)
+            r = life_fill(g, map_at(&g->lives, n));
+        if (r < 0)
             return r;
-        const struct target *t = r == 0 && !exit_ns ? target_of(g->m, &facts) : NULL;
-        g->process_id = process_id;
-        g->is_wanted =
-            r == 0 && (g->is_window || t) && filter_takes(g, t ? &t->facts : &facts, t != NULL);
-        if (g->is_wanted)
-            row_add(g, t ? &t->facts : &facts, t != NULL, NULL);
     }
-    if (g->is_wanted)
-        kv_history_add(&g->rows[g->count - 1].history, span);
+    const struct life *life = map_at(&g->lives, n);
+    if (life->row != NO_ROW)
+        kv_history_add(&g->rows[life->row].history, span);
     return 0;
 }
 
@@ -131,19 +151,33 @@ static void silent_add(struct gather *g)
     }
 }
 
+/* Nothing of a process that lives is from before the oldest of them. 0: not known of one. */
+static uint64_t oldest_start_ns(struct manager *m)
+{
+    uint64_t oldest = UINT64_MAX;
+
+    for (struct target *t = targets_first(m->targets); t; t = t->next)
+        if (t->facts.start_time_ns < oldest)
+            oldest = t->facts.start_time_ns;
+    return oldest;
+}
+
 int kv_gather(struct manager *m, const struct view_context *c, uint64_t since_wall_ns,
               uint64_t until_wall_ns, struct kv_history_row **ret, size_t *ret_count)
 {
-    struct gather g = {
-        .m = m, .context = c, .is_window = since_wall_ns || until_wall_ns, .process_id = -1};
+    struct gather g = {.m = m, .context = c, .is_window = since_wall_ns || until_wall_ns};
     int r;
 
+    map_init(&g.lives, sizeof(struct life), 5, NULL);
     g.rows = calloc(KV_GATHER_ROWS_MAX, sizeof(*g.rows));
     if (!g.rows)
         return -ENOMEM;
     kv_watch_flush(m->kv);
+    if (!g.is_window)
+        since_wall_ns = oldest_start_ns(m);
     r = store_kv_each(m->store, since_wall_ns, until_wall_ns ? until_wall_ns : UINT64_MAX, on_span,
                       &g);
+    map_clear(&g.lives);
     if (r < 0 && r != -ENOENT) {
         free(g.rows);
         return r;

@@ -9,7 +9,7 @@
 #include "manager.h"
 #include "view.h"
 
-#define KV_GATHER_ROWS_MAX 256u /* engines; 8 KiB each. The oldest go */
+#define KV_GATHER_ROWS_MAX 256u /* engines; the oldest are left out */
 
 /*
  * One row per process with a scheduler that the context's filter takes. Without a window (both 0)

@@ -14,6 +14,7 @@
 #include "limits.h"
 #include "log.h"
 #include "manager.h"
+#include "map.h"
 #include "procfacts.h"
 #include "process_memory.h"
 #include "store_kv.h"
@@ -30,21 +31,29 @@
 #define GAPS 3u
 #define GAP_NS 2000000000ull
 
-struct watched {
-    struct watched *next;
-    uint32_t tgid, start_ticks;
-    bool is_asked, has_pool;
-    unsigned tries, good, torn;
-    uint64_t asked_ns, written_ns;
+/* A pool that is read. */
+struct followed {
     struct kv_pool pool;
     struct process_memory memory;
     struct kv_span span, written; /* at hand, and as the store has it */
+    uint64_t written_ns;
+    unsigned good, torn;
+    bool is_lost; /* the pool is looked for again; the span goes on with it */
+};
+
+struct watched {
+    struct map_key key; /* tgid */
+    uint32_t tries;
+    bool is_asked;
+    uint8_t zero[3];
+    uint64_t asked_ns;
+    struct followed *followed; /* NULL: none was found so far */
     char reason[160];
 };
 
 struct kv_watch {
     struct manager *m;
-    struct watched *first;
+    struct map processes; /* struct watched */
 };
 
 int kv_watch_new(struct manager *m, struct kv_watch **ret)
@@ -54,76 +63,72 @@ int kv_watch_new(struct manager *m, struct kv_watch **ret)
     if (!w)
         return -ENOMEM;
     w->m = m;
+    map_init(&w->processes, sizeof(struct watched), 4, NULL);
     *ret = w;
     return 0;
 }
 
-static void span_write(struct kv_watch *w, struct watched *p)
+static void span_write(struct kv_watch *w, const struct watched *p)
 {
-    if (!p->span.readings || memcmp(&p->span, &p->written, sizeof(p->span)) == 0)
+    struct followed *f = p->followed;
+
+    if (!f || !f->span.readings || memcmp(&f->span, &f->written, sizeof(f->span)) == 0)
         return;
-    if (store_kv_write(w->m->store, p->tgid, &p->span) == 0)
-        p->written = p->span;
-    p->written_ns = manager_boot_ns();
+    if (store_kv_write(w->m->store, (uint32_t)p->key.a, &f->span) == 0)
+        f->written = f->span;
+    f->written_ns = manager_boot_ns();
 }
 
 void kv_watch_flush(struct kv_watch *w)
 {
-    for (struct watched *p = w ? w->first : NULL; p; p = p->next)
-        span_write(w, p);
+    for (uint32_t n = 0; w && (n = map_next(&w->processes, n));)
+        span_write(w, map_at(&w->processes, n));
+}
+
+static void followed_free(struct followed *f)
+{
+    if (f)
+        process_memory_done(&f->memory);
+    free(f);
 }
 
 struct kv_watch *kv_watch_free(struct kv_watch *w)
 {
     if (!w)
         return NULL;
-    while (w->first) {
-        struct watched *p = w->first;
-        w->first = p->next;
-        process_memory_done(&p->memory);
-        free(p);
-    }
+    for (uint32_t n = 0; (n = map_next(&w->processes, n));)
+        followed_free(((struct watched *)map_at(&w->processes, n))->followed);
+    map_clear(&w->processes);
     free(w);
     return NULL;
 }
 
 static struct watched *watched_find(const struct kv_watch *w, uint32_t tgid)
 {
-    for (struct watched *p = w ? w->first : NULL; p; p = p->next)
-        if (p->tgid == tgid)
-            return p;
-    return NULL;
+    uint32_t n = w ? map_find(&w->processes, tgid, 0) : 0;
+
+    return n ? map_at(&w->processes, n) : NULL;
 }
 
 void kv_watch_exit(struct kv_watch *w, uint32_t tgid)
 {
-    for (struct watched **at = w ? &w->first : NULL; at && *at; at = &(*at)->next) {
-        struct watched *p = *at;
-        if (p->tgid != tgid)
-            continue;
-        span_write(w, p);
-        *at = p->next;
-        process_memory_done(&p->memory);
-        free(p);
+    uint32_t n = w ? map_find(&w->processes, tgid, 0) : 0;
+
+    if (!n)
         return;
-    }
+    struct watched *p = map_at(&w->processes, n);
+    span_write(w, p);
+    followed_free(p->followed);
+    map_remove(&w->processes, n);
 }
 
-static struct watched *watched_get(struct kv_watch *w, const struct target *t)
+static struct watched *watched_get(struct kv_watch *w, uint32_t tgid)
 {
-    struct watched *p = watched_find(w, t->tgid);
+    uint32_t n = map_find(&w->processes, tgid, 0);
 
-    if (p)
-        return p;
-    p = calloc(1, sizeof(*p));
-    if (!p)
+    if (!n && map_add(&w->processes, tgid, 0, &n) < 0)
         return NULL;
-    *p = (struct watched){.tgid = t->tgid,
-                          .start_ticks = t->facts.start_ticks,
-                          .memory = process_memory_init(t->tgid),
-                          .next = w->first};
-    w->first = p;
-    return p;
+    return map_at(&w->processes, n);
 }
 
 /* Workers, API servers and coordinators have no scheduler; a process without a title may. */
@@ -170,58 +175,70 @@ void kv_watch_found(struct kv_watch *w, uint32_t tgid, const struct kv_pool *poo
         log_debug("process %u: no pool of KV blocks: %s", tgid, error->what);
         return;
     }
-    p->pool = *pool;
-    p->has_pool = true;
-    p->good = p->torn = 0;
-    p->reason[0] = '\0';
+    if (!p->followed) {
+        p->followed = calloc(1, sizeof(*p->followed));
+        if (!p->followed)
+            return;
+        p->followed->memory = process_memory_init(tgid);
+    }
+    p->followed->pool = *pool;
+    p->followed->good = p->followed->torn = 0;
+    p->followed->is_lost = false;
     log_info("process %u: its KV cache of %llu blocks is followed", tgid,
              (unsigned long long)pool->total_blocks);
 }
 
+static bool is_read(const struct watched *p)
+{
+    return p->followed && !p->followed->is_lost;
+}
+
 static void pool_lost(struct watched *p, const char *why)
 {
-    p->has_pool = false;
+    p->followed->is_lost = true;
     snprintf(p->reason, sizeof(p->reason), "%s", why);
-    log_info("process %u: its KV cache is looked for again: %s", p->tgid, why);
+    log_info("process %u: its KV cache is looked for again: %s", (uint32_t)p->key.a, why);
 }
 
 static void span_take(struct kv_watch *w, struct watched *p, const struct kv_pool_reading *r)
 {
     const struct config *config = &w->m->config;
+    struct followed *f = p->followed;
     struct kv_span_rule rule = {.shortest_ns = config->store_sample_interval,
                                 .longest_ns = LIMIT_STORE_SAMPLE_FULL_NS,
                                 .gap_ns = GAP_NS + GAPS * config->store_kv_interval};
     struct kv_span next;
-    bool is_new = !kv_span_take(&p->span, r, manager_wall_ns(), &rule, &next);
+    bool is_new = !kv_span_take(&f->span, r, manager_wall_ns(), &rule, &next);
 
     if (is_new) {
         span_write(w, p);
-        p->span = next;
-        p->span.block_tokens = p->pool.groups == 1 ? p->pool.block_tokens : 0;
-        p->span.model_len = p->pool.model_len;
+        f->span = next;
+        f->span.block_tokens = f->pool.groups == 1 ? f->pool.block_tokens : 0;
+        f->span.model_len = f->pool.model_len;
     }
-    uint64_t lasted = manager_boot_ns() - p->written_ns;
-    bool has_moved = p->span.most_blocks != p->written.most_blocks ||
-                     p->span.least_blocks != p->written.least_blocks ||
-                     p->span.begin_wall_ns != p->written.begin_wall_ns;
+    uint64_t lasted = manager_boot_ns() - f->written_ns;
+    bool has_moved = f->span.most_blocks != f->written.most_blocks ||
+                     f->span.least_blocks != f->written.least_blocks ||
+                     f->span.begin_wall_ns != f->written.begin_wall_ns;
     if (lasted >= (has_moved ? config->store_sample_interval : WRITE_NS))
         span_write(w, p);
 }
 
 static void read_pool(struct kv_watch *w, const struct target *t, struct watched *p)
 {
-    struct memory_reader reader = {.read = process_memory_read, .userdata = &p->memory};
+    struct followed *f = p->followed;
+    struct memory_reader reader = {.read = process_memory_read, .userdata = &f->memory};
     struct kv_pool_reading reading;
-    int r = kv_pool_read(&p->pool, &reader, &reading);
+    int r = kv_pool_read(&f->pool, &reader, &reading);
 
     if (!procfs_alive(t->pidfd))
         return; /* what was read may be another process's: exited() follows */
     if (r == 0) {
         span_take(w, p, &reading);
-        p->torn = 0;
-        if (++p->good >= GOOD_READINGS)
+        f->torn = 0;
+        if (++f->good >= GOOD_READINGS)
             p->tries = 0;
-    } else if (r == -EAGAIN && ++p->torn < TORN_MAX) {
+    } else if (r == -EAGAIN && ++f->torn < TORN_MAX) {
         return;
     } else {
         pool_lost(p, r == -EPERM || r == -EACCES ? "its memory may not be read"
@@ -234,10 +251,10 @@ static void read_pool(struct kv_watch *w, const struct target *t, struct watched
 void kv_watch_turn(struct kv_watch *w)
 {
     for (struct target *t = w ? targets_first(w->m->targets) : NULL; t; t = t->next) {
-        struct watched *p = may_have_scheduler(t) ? watched_get(w, t) : NULL;
+        struct watched *p = may_have_scheduler(t) ? watched_get(w, t->tgid) : NULL;
         if (!p)
             continue;
-        if (p->has_pool)
+        if (is_read(p))
             read_pool(w, t, p);
         else
             find(w, t, p);
@@ -250,5 +267,5 @@ const char *kv_watch_reason(const struct kv_watch *w, uint32_t tgid)
 
     if (!p)
         return "its scheduler is in none of the observed processes";
-    return p->has_pool ? NULL : p->reason[0] ? p->reason : "its scheduler is looked for";
+    return is_read(p) ? NULL : p->reason[0] ? p->reason : "its scheduler is looked for";
 }

@@ -64,7 +64,8 @@
     X(SAMPLE_POOL_INSERT, "INSERT INTO sample_pool VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9)")           \
     X(SAMPLE_HOST_INSERT, "INSERT INTO sample_host VALUES (?1,?2,?3,?4,?5)")                       \
     X(SAMPLE_KV_PUT,                                                                               \
-      "INSERT OR REPLACE INTO sample_kv VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14)")  \
+      "INSERT OR REPLACE INTO sample_kv VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,"   \
+      "?15)")                                                                                      \
     X(PHASES_DELETE, "DELETE FROM phase WHERE process_id=?1")                                      \
     X(PHASE_INSERT,                                                                                \
       "INSERT OR REPLACE INTO phase VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,"   \

@@ -6,6 +6,9 @@
 
 #include "store_internal.h"
 
+/* No span is longer: LIMIT_STORE_SAMPLE_FULL_NS, and a gap at the longest store.kv_interval. */
+#define SPAN_NS_MAX (2 * LIMIT_STORE_SAMPLE_FULL_NS)
+
 static void bind_known(struct store *s, int at, uint64_t value)
 {
     if (value == KV_POOL_UNKNOWN)
@@ -15,6 +18,7 @@ static void bind_known(struct store *s, int at, uint64_t value)
 static int write_row(struct store *s, struct store_process *p, const struct kv_span *span)
 {
     int r = store_process_row(s, p);
+    char fills[KV_HISTORY_TEXT_BYTES];
 
     if (r < 0)
         return r;
@@ -28,6 +32,8 @@ static int write_row(struct store *s, struct store_process *p, const struct kv_s
                                  (int64_t)span->full_ns});
     bind_known(s, 12, span->running);
     bind_known(s, 13, span->waiting);
+    kv_span_fills_write(span, fills);
+    store_bind_text(s, STORE_SAMPLE_KV_PUT, 15, fills);
     return store_run(s, STORE_SAMPLE_KV_PUT, NULL);
 }
 
@@ -78,12 +84,14 @@ static struct kv_span span_read(sqlite3_stmt *stmt)
     };
 }
 
-static bool is_sound(const struct kv_span *s)
+static bool is_sound(sqlite3_stmt *stmt, struct kv_span *s)
 {
-    return s->readings && s->usable_blocks && s->usable_blocks <= KV_POOL_BLOCKS_MAX &&
-           s->block_tokens <= KV_POOL_BLOCKS_MAX && s->most_blocks <= s->usable_blocks &&
-           s->least_blocks <= s->most_blocks && s->last_blocks <= s->most_blocks &&
-           s->begin_wall_ns <= s->end_wall_ns;
+    const char *fills = (const char *)sqlite3_column_text(stmt, 14);
+
+    return fills && kv_span_fills_parse(fills, s) == 0 && s->readings && s->usable_blocks &&
+           s->usable_blocks <= KV_POOL_BLOCKS_MAX && s->block_tokens <= KV_POOL_BLOCKS_MAX &&
+           s->most_blocks <= s->usable_blocks && s->least_blocks <= s->most_blocks &&
+           s->last_blocks <= s->most_blocks && s->begin_wall_ns <= s->end_wall_ns;
 }
 
 int store_kv_each(struct store *s, uint64_t since_wall_ns, uint64_t until_wall_ns,
@@ -95,18 +103,20 @@ int store_kv_each(struct store *s, uint64_t since_wall_ns, uint64_t until_wall_n
 
     if (!s || !s->db)
         return -ENOENT;
-    r = store_errno(
-        sqlite3_prepare_v2(s->db,
-                           "SELECT * FROM sample_kv WHERE end_wall_ns>=?1 AND wall_ns<?2"
-                           " ORDER BY process_id,wall_ns",
-                           -1, &stmt, NULL));
+    r = store_errno(sqlite3_prepare_v2(s->db,
+                                       "SELECT * FROM sample_kv WHERE wall_ns>=?3 AND wall_ns<?2"
+                                       " AND end_wall_ns>=?1 ORDER BY wall_ns DESC",
+                                       -1, &stmt, NULL));
     if (r < 0)
         return r;
     sqlite3_bind_int64(stmt, 1, since_wall_ns > INT64_MAX ? INT64_MAX : (int64_t)since_wall_ns);
+    sqlite3_bind_int64(
+        stmt, 3,
+        since_wall_ns > SPAN_NS_MAX ? (int64_t)((since_wall_ns - SPAN_NS_MAX) & INT64_MAX) : 0);
     sqlite3_bind_int64(stmt, 2, until_wall_ns > INT64_MAX ? INT64_MAX : (int64_t)until_wall_ns);
     while ((result = sqlite3_step(stmt)) == SQLITE_ROW) {
         struct kv_span span = span_read(stmt);
-        r = is_sound(&span) ? fn(userdata, sqlite3_column_int64(stmt, 2), &span) : 0;
+        r = is_sound(stmt, &span) ? fn(userdata, sqlite3_column_int64(stmt, 2), &span) : 0;
         if (r)
             return r;
     }

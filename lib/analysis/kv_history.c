@@ -4,6 +4,10 @@
  */
 #include "kv_history.h"
 
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
 #include "kv_metrics.h"
 
 /* Fill that a span may move by, of the pool: below, a row per reading would say no more. */
@@ -14,10 +18,16 @@ static bool is_full(const struct kv_pool_reading *r)
     return r->used_blocks * 100 >= r->usable_blocks * KV_HISTORY_FULL_PERCENT;
 }
 
+/* Rounded up: what is used at all is not 0. */
+static size_t percent_of(const struct kv_pool_reading *r)
+{
+    return (size_t)((r->used_blocks * 100 + r->usable_blocks - 1) / r->usable_blocks);
+}
+
 static struct kv_span span_begin(const struct kv_pool_reading *r, uint64_t begin_ns,
                                  uint64_t now_ns)
 {
-    return (struct kv_span){
+    struct kv_span s = {
         .begin_wall_ns = begin_ns,
         .end_wall_ns = now_ns,
         .readings = 1,
@@ -30,6 +40,9 @@ static struct kv_span span_begin(const struct kv_pool_reading *r, uint64_t begin
         .waiting = r->waiting,
         .full_ns = is_full(r) ? now_ns - begin_ns : 0,
     };
+
+    s.fills[percent_of(r)] = 1;
+    return s;
 }
 
 bool kv_span_take(struct kv_span *s, const struct kv_pool_reading *r, uint64_t wall_ns,
@@ -60,6 +73,7 @@ bool kv_span_take(struct kv_span *s, const struct kv_pool_reading *r, uint64_t w
     s->last_blocks = r->used_blocks;
     s->end_wall_ns = wall_ns;
     s->readings++;
+    s->fills[percent_of(r)]++;
     return true;
 }
 
@@ -75,32 +89,64 @@ void kv_history_add(struct kv_history *h, const struct kv_span *s)
     if (!s->readings || !s->usable_blocks || s->most_blocks > s->usable_blocks ||
         s->end_wall_ns < s->begin_wall_ns)
         return;
-    if (!h->first_wall_ns)
+    if (!h->readings || s->begin_wall_ns < h->first_wall_ns)
         h->first_wall_ns = s->begin_wall_ns;
-    h->last_wall_ns = s->end_wall_ns;
+    if (!h->readings || s->end_wall_ns > h->last_wall_ns) {
+        h->last_wall_ns = s->end_wall_ns;
+        h->newest = *s;
+    }
     h->known_ns += lasted;
     h->readings += s->readings;
     h->full_ns += s->full_ns < lasted ? s->full_ns : lasted;
-    /* a single reading has no time of its own, and is not nothing */
-    uint64_t step = (s->most_blocks * KV_HISTORY_STEPS + s->usable_blocks - 1) / s->usable_blocks;
-    h->steps_ns[step] += lasted ? lasted : 1;
+    for (size_t i = 0; i < KV_HISTORY_FILLS; i++)
+        h->fills[i] += s->fills[i];
     if (!h->most.readings || fill_of(s) > fill_of(&h->most))
         h->most = *s;
-    h->newest = *s;
 }
 
 double kv_history_percentile(const struct kv_history *h, double part)
 {
     uint64_t all = 0, below = 0;
 
-    for (size_t i = 0; i <= KV_HISTORY_STEPS; i++)
-        all += h->steps_ns[i];
-    for (size_t i = 0; all && i <= KV_HISTORY_STEPS; i++) {
-        below += h->steps_ns[i];
+    for (size_t i = 0; i < KV_HISTORY_FILLS; i++)
+        all += h->fills[i];
+    for (size_t i = 0; all && i < KV_HISTORY_FILLS; i++) {
+        below += h->fills[i];
         if ((double)below >= part * (double)all)
-            return (double)i / KV_HISTORY_STEPS;
+            return (double)i / 100;
     }
     return -1;
+}
+
+void kv_span_fills_write(const struct kv_span *span, char *text)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < KV_HISTORY_FILLS; i++)
+        if (span->fills[i])
+            used += (size_t)snprintf(text + used, KV_HISTORY_TEXT_BYTES - used, "%s%zu:%u",
+                                     used ? " " : "", i, span->fills[i]);
+}
+
+int kv_span_fills_parse(const char *text, struct kv_span *ret)
+{
+    uint64_t sum = 0;
+
+    while (*text) {
+        char *end;
+        unsigned long percent = strtoul(text, &end, 10), count;
+        if (end == text || *end != ':' || percent >= KV_HISTORY_FILLS || ret->fills[percent])
+            return -EBADMSG;
+        text = end + 1;
+        count = strtoul(text, &end, 10);
+        if (end == text || (*end && *end != ' ') || !count || count > UINT32_MAX)
+            return -EBADMSG;
+        ret->fills[percent] = (uint32_t)count;
+        sum += count;
+        text = end + (*end == ' ');
+    }
+    return sum == ret->readings ? 0 : -EBADMSG;
 }
 
 static void write_double(struct json *j, const char *key, bool is_known, double value)

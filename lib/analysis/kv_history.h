@@ -4,9 +4,8 @@
  *
  * A span is a stretch of time that was read at short intervals. It is short where the fill moves
  * and long where it does not, so that days of it are few: it ends when the fill has moved by more
- * than 1 % of the pool and it has lasted `shortest_ns`, and anyhow after `longest_ns`. Of a span
- * its highest counts for all of it: percentiles are never below what was. What was full only
- * between two readings is not seen.
+ * than 1 % of the pool and it has lasted `shortest_ns`, and anyhow after `longest_ns`. How often
+ * which fill was read stays in it. What was full only between two readings is not seen.
  */
 #ifndef NPUMEM_ANALYSIS_KV_HISTORY_H
 #define NPUMEM_ANALYSIS_KV_HISTORY_H
@@ -19,7 +18,7 @@
 #include "kv_pool.h"
 
 #define KV_HISTORY_FULL_PERCENT 90u
-#define KV_HISTORY_STEPS 1000u /* of the fill, in percentiles: 0.1 % each */
+#define KV_HISTORY_FILLS 101u /* percent, rounded up */
 
 struct kv_span {
     uint64_t begin_wall_ns, end_wall_ns; /* of the reading before the first one, and of the last */
@@ -29,8 +28,10 @@ struct kv_span {
     uint64_t least_blocks, most_blocks;  /* used */
     uint64_t last_blocks;                /* at the last reading */
     uint64_t most_wall_ns;
-    uint64_t running, waiting; /* requests, then; KV_POOL_UNKNOWN */
-    uint64_t full_ns;          /* of its time, at KV_HISTORY_FULL_PERCENT or more */
+    uint64_t running, waiting;        /* requests, then; KV_POOL_UNKNOWN */
+    uint64_t full_ns;                 /* of its time, at KV_HISTORY_FULL_PERCENT or more */
+    uint32_t fills[KV_HISTORY_FILLS]; /* readings of each fill */
+    uint32_t zero;
 };
 
 struct kv_span_rule {
@@ -50,9 +51,9 @@ struct kv_history {
     uint64_t readings, full_ns;
     struct kv_span newest; /* its sizes are those of the pool */
     struct kv_span most;   /* the span with the highest fill */
-    uint64_t steps_ns[KV_HISTORY_STEPS + 1];
+    uint64_t fills[KV_HISTORY_FILLS];
 };
-/* In order of time. Cost: O(1). */
+/* In any order. Cost: O(1). */
 void kv_history_add(struct kv_history *h, const struct kv_span *span);
 /* The fill, 0 to 1, that was not exceeded in so much of the known time; negative: nothing is known.
  */
@@ -77,5 +78,11 @@ struct kv_history_rank {
 /* One row of kv_history[] into the array that is open. */
 void kv_history_write(const struct kv_history_row *row, const struct kv_history_rank *rank,
                       struct json *j);
+
+/* fills[] as text and back, "0:7 49:2": how the store keeps it. text: KV_HISTORY_TEXT_BYTES.
+ * Errors: -EBADMSG. */
+#define KV_HISTORY_TEXT_BYTES 2048u /* 101 times "100:4294967295 " */
+void kv_span_fills_write(const struct kv_span *span, char *text);
+int kv_span_fills_parse(const char *text, struct kv_span *ret);
 
 #endif

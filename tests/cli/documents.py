@@ -179,7 +179,7 @@ def plan(rank, verdict, terms, **more):
 KV_KNOWN = {"server_tgid": 1200, "tgid": 1201, "replica": None, "state": "running", "since_ns": 1799000000 * 10**9,
             "until_ns": 1800000000 * 10**9, "known_ns": 999000 * 10**9, "samples": 999001, "interval_ns": 10**9, "blocks": 1000,
             "usage_ratio": 0.031, "most_ratio": 0.5, "most_ns": 1799500000 * 10**9, "most_running": 12, "most_waiting": 3,
-            "p50_ratio": 0.1, "p95_ratio": 0.42, "p99_ratio": 0.481, "full_ns": 0, "tokens": 128128, "model_len": 4096,
+            "p50_ratio": 0.1, "p95_ratio": 0.42, "p99_ratio": 0.48, "full_ns": 0, "tokens": 128128, "model_len": 4096,
             "reserved_bytes": 20 * GIB, "most_bytes": 10 * GIB, "fits_bytes": 11 * GIB, "fits_model_len": 128128,
             "fits_utilization": 0.76, "reason": None}
 KV_HISTORY = [KV_KNOWN, {**KV_KNOWN, "server_tgid": 1300, "replica": 1, "state": "exited", "usage_ratio": None, "most_running": None,

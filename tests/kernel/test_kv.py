@@ -67,7 +67,7 @@ def test_kv_follow(scratch):
     equal((row["most_ratio"], row["most_running"], row["most_waiting"]), (0.95, 40, 7), "the fullest")
     check(before <= row["most_ns"] <= after, f"when it was fullest: {row['most_ns']} in {before}..{after}")
     check(1e9 <= row["full_ns"] <= after - before + 5e8, f"time at 90 % or more: {row['full_ns']} of {after - before}")
-    check(row["p99_ratio"] == 0.95 and row["p50_ratio"] <= 0.95, f"of the time: {row}")
+    check(row["p99_ratio"] == 0.95 and row["p50_ratio"] in (0, 0.1, 0.95), f"of the time: {row}")
     shown = daemon.cli("budget").stdout
     check("fullest 95.0 %" in shown and "40 requests ran, 7 waited; now 0.0 %" in shown, shown)
     daemon.stop()

@@ -32,19 +32,22 @@ static struct seen read_back(struct fixture *f, uint64_t since, uint64_t until)
 static struct kv_span span_of(const struct fixture *f, uint64_t from, uint64_t to, uint64_t most)
 {
     uint64_t wall = f->boot_ns + WALL_OFFSET;
-    return (struct kv_span){.begin_wall_ns = wall + from * SECOND,
-                            .end_wall_ns = wall + to * SECOND,
-                            .readings = to - from + 1,
-                            .usable_blocks = 1000,
-                            .block_tokens = 128,
-                            .model_len = 4096,
-                            .least_blocks = 1,
-                            .most_blocks = most,
-                            .last_blocks = 2,
-                            .most_wall_ns = wall + to * SECOND,
-                            .running = 3,
-                            .waiting = KV_POOL_UNKNOWN,
-                            .full_ns = 4};
+    struct kv_span s = {.begin_wall_ns = wall + from * SECOND,
+                        .end_wall_ns = wall + to * SECOND,
+                        .readings = to - from + 1,
+                        .usable_blocks = 1000,
+                        .block_tokens = 128,
+                        .model_len = 4096,
+                        .least_blocks = 1,
+                        .most_blocks = most,
+                        .last_blocks = 2,
+                        .most_wall_ns = wall + to * SECOND,
+                        .running = 3,
+                        .waiting = KV_POOL_UNKNOWN,
+                        .full_ns = 4};
+    s.fills[0] = 1;
+    s.fills[100] = (uint32_t)(to - from);
+    return s;
 }
 
 static void test_grows(void **state)
@@ -61,15 +64,15 @@ static void test_grows(void **state)
     assert_int_equal(store_kv_write(f->store, 78, &b), -ENOENT);
     struct seen s = read_back(f, 0, UINT64_MAX);
     assert_int_equal(s.count, 2);
-    assert_memory_equal(&s.spans[0], &a, sizeof(a));
-    assert_memory_equal(&s.spans[1], &b, sizeof(b));
+    assert_memory_equal(&s.spans[1], &a, sizeof(a));
+    assert_memory_equal(&s.spans[0], &b, sizeof(b));
     assert_int_equal(query(f, "SELECT count(*) FROM sample_kv WHERE waiting IS NULL"), 2);
     /* a daemon that comes later */
     store_close(f->store);
     fixture_open(f);
     s = read_back(f, 0, UINT64_MAX);
     assert_int_equal(s.count, 2);
-    assert_memory_equal(&s.spans[1], &b, sizeof(b));
+    assert_memory_equal(&s.spans[0], &b, sizeof(b));
 }
 
 static void test_window(void **state)
@@ -86,9 +89,10 @@ static void test_window(void **state)
     }
     struct seen s = read_back(f, 0, UINT64_MAX);
     assert_int_equal(s.count, 3);
-    assert_int_equal(s.processes[0], s.processes[1]); /* process by process */
-    assert_int_equal(s.spans[1].most_blocks, 102);
-    assert_int_equal(s.spans[2].most_blocks, 101);
+    assert_int_equal(s.processes[0], s.processes[2]);
+    assert_true(s.processes[0] != s.processes[1]);
+    for (size_t i = 0; i < 3; i++) /* the newest first */
+        assert_int_equal(s.spans[i].most_blocks, 102 - i);
     s = read_back(f, wall + 15 * SECOND, UINT64_MAX);
     assert_int_equal(s.count, 2);
     s = read_back(f, 0, wall + 5 * SECOND);
@@ -131,6 +135,7 @@ static void test_foreign_rows(void **state)
         "least_blocks=101",   "last_blocks=-1,readings=0",
         "end_wall_ns=-5",     "usable_blocks=99999999999",
         "block_tokens=1<<40", "most_blocks=-1,least_blocks=5",
+        "fills=''",           "fills='0:1 101:10'",
     };
     struct fixture *f = *state;
     struct process_facts facts = facts_make(77, 4242);

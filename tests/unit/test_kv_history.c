@@ -98,45 +98,57 @@ static void test_breaks(void **state)
     assert_int_equal(open_span.begin_wall_ns, START + 3 * S);
 }
 
-static struct kv_span span(uint64_t from, uint64_t to, uint64_t most, uint64_t usable)
-{
-    return (struct kv_span){.begin_wall_ns = START + from * S,
-                            .end_wall_ns = START + to * S,
-                            .readings = to - from + 1,
-                            .usable_blocks = usable,
-                            .block_tokens = 128,
-                            .model_len = 4096,
-                            .most_blocks = most,
-                            .last_blocks = most / 2,
-                            .most_wall_ns = START + to * S,
-                            .running = 5,
-                            .waiting = 1,
-                            .full_ns = most * 10 >= usable * 9 ? (to - from) * S : 0};
-}
-
 static void test_history(void **state)
 {
-    static struct kv_history h;
-    const struct kv_span spans[] = {
-        span(0, 50, 100, 1000),    /* 10 %, half of the time */
-        span(50, 90, 505, 1000),   /* 50.5 %, to 90 % of it */
-        span(150, 158, 700, 1000), /* 70 %, to 98 % */
-        span(158, 160, 950, 1000), /* 95 % */
-    };
+    struct kv_history h = {0};
 
-    for (size_t i = 0; i < 4; i++)
-        kv_history_add(&h, &spans[i]);
-    assert_int_equal(h.known_ns, 100 * S);
+    reset();
+    for (unsigned i = 0; i < 100; i++) /* 50 readings of 10 %, 40 of 50.5 %, 8 of 70 %, 2 of 95 % */
+        at(i, i < 50 ? 100 : i < 90 ? 505 : i < 98 ? 700 : 950, 1000);
+    at(160, 0, 1000); /* a gap; empty */
+    for (size_t i = 0; i < count; i++)
+        kv_history_add(&h, &ended[i]);
+    kv_history_add(&h, &open_span);
+    assert_int_equal(h.readings, 101);
+    assert_int_equal(h.known_ns, 99 * S);
     assert_int_equal(h.first_wall_ns, START);
     assert_int_equal(h.last_wall_ns, START + 160 * S);
     assert_int_equal(h.full_ns, 2 * S);
     assert_int_equal(h.most.most_blocks, 950);
+    assert_int_equal(h.most.most_wall_ns, START + 98 * S);
+    assert_true(kv_history_percentile(&h, 0.009) == 0);
     assert_true(kv_history_percentile(&h, 0.5) == 0.1);
-    assert_true(kv_history_percentile(&h, 0.51) == 0.505);
-    assert_true(kv_history_percentile(&h, 0.9) == 0.505);
+    assert_true(kv_history_percentile(&h, 0.51) == 0.51); /* 50.5, rounded up */
+    assert_true(kv_history_percentile(&h, 0.9) == 0.51);
     assert_true(kv_history_percentile(&h, 0.95) == 0.7);
     assert_true(kv_history_percentile(&h, 0.99) == 0.95);
     assert_true(kv_history_percentile(&(struct kv_history){0}, 0.5) < 0);
+}
+
+static void test_fills_as_text(void **state)
+{
+    static const char *const bad[] = {"",     "5",    "5:",      "5:0",          "101:3",
+                                      "-1:3", "5:3x", "5:3 5",   "1:4 2",        "5:2 5:1",
+                                      "5:4",  "x",    "5:3,6:1", "5:99999999999"};
+    char text[KV_HISTORY_TEXT_BYTES];
+    struct kv_span s = {.readings = 3};
+
+    assert_int_equal(kv_span_fills_parse("0:2 100:1", &s), 0);
+    assert_int_equal(s.fills[0], 2);
+    assert_int_equal(s.fills[100], 1);
+    kv_span_fills_write(&s, text);
+    assert_string_equal(text, "0:2 100:1");
+    for (size_t i = 0; i < KV_HISTORY_FILLS; i++)
+        s.fills[i] = UINT32_MAX;
+    kv_span_fills_write(&s, text);
+    struct kv_span back = {.readings = (uint64_t)KV_HISTORY_FILLS * UINT32_MAX};
+    assert_int_equal(kv_span_fills_parse(text, &back), 0);
+    assert_memory_equal(back.fills, s.fills, sizeof(s.fills));
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct kv_span one = {.readings = 3};
+        if (kv_span_fills_parse(bad[i], &one) == 0)
+            fail_msg("\"%s\" was taken", bad[i]);
+    }
 }
 
 /* A golden case: readings [second, used, running, waiting] of a pool, and the plan of its ranks. */
@@ -184,9 +196,9 @@ static void test_document(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_spans),    cmocka_unit_test(test_peak),
-        cmocka_unit_test(test_breaks),   cmocka_unit_test(test_history),
-        cmocka_unit_test(test_document),
+        cmocka_unit_test(test_spans),         cmocka_unit_test(test_peak),
+        cmocka_unit_test(test_breaks),        cmocka_unit_test(test_history),
+        cmocka_unit_test(test_fills_as_text), cmocka_unit_test(test_document),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

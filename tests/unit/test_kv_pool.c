@@ -9,78 +9,12 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "kv_image.h"
 #include "kv_pool.h"
-#include "scan_image.h"
-
-#define FAKE_INT (1ull << 24)
-
-static struct fake fake;
-/* Objects of the world, for changes. */
-static struct {
-    uint64_t number, plain, deque, scheduler, pool, queue, running, waiting, free_value;
-} at;
-
-static uint64_t make_int(int64_t value)
-{
-    uint64_t o = fake_object(&fake, at.number, 32), rest = (uint64_t)(value < 0 ? -value : value);
-    int64_t digits = rest >> 30 ? 2 : rest ? 1 : 0;
-
-    fake_u64(&fake, o + 16, (uint64_t)(value < 0 ? -digits : digits));
-    fake_u32(&fake, o + 24, rest & 0x3fffffff);
-    fake_u32(&fake, o + 28, (uint32_t)(rest >> 30));
-    return o;
-}
-
-static uint64_t make_object(unsigned count, const char *const *names, const uint64_t *values)
-{
-    return fake_instance(&fake, at.plain, fake_dict(&fake, count, names, values));
-}
-
-/* Where the value of key i of an instance's dict is. */
-static uint64_t slot(uint64_t object, unsigned i)
-{
-    uint64_t keys = fake_get(&fake, fake_get(&fake, object - 24) + 32);
-    return keys + 48 + 16 * i;
-}
-
-static void world(int64_t total, int64_t free_blocks, const char *function)
-{
-    fake_init(&fake);
-    at.number = fake_type(&fake, "int", FAKE_INT, 0);
-    at.plain = fake_type(&fake, "Plain", FAKE_HEAPTYPE | FAKE_MANAGED_DICT, 0);
-    at.deque = fake_type(&fake, "FCFSRequestQueue", FAKE_HEAPTYPE,
-                         fake_type(&fake, "collections.deque", 0, 0));
-    at.free_value = make_int(free_blocks);
-    const uint64_t queue[] = {make_int(7), at.free_value};
-    at.queue = make_object(2, (const char *const[]){"other", "num_free_blocks"}, queue);
-    const uint64_t pool[] = {make_int(total), at.queue};
-    at.pool = make_object(2, (const char *const[]){"num_gpu_blocks", "free_block_queue"}, pool);
-    const uint64_t manager[] = {at.pool};
-    const uint64_t groups[] = {fake_sequence(&fake, true, 1, &at.pool)};
-    at.running = fake_sequence(&fake, true, 1, &at.pool);
-    at.waiting = fake_object(&fake, at.deque, 64);
-    fake_u64(&fake, at.waiting + 16, 4);
-    const uint64_t scheduler[] = {
-        make_int(128),
-        make_int(4096),
-        make_object(1, (const char *const[]){"kv_cache_groups"}, groups),
-        at.running,
-        at.waiting,
-        make_object(1, (const char *const[]){"block_pool"}, manager),
-    };
-    at.scheduler =
-        make_object(6,
-                    (const char *const[]){"block_size", "max_model_len", "kv_cache_config",
-                                          "running", "waiting", "kv_cache_manager"},
-                    scheduler);
-    const uint64_t core[] = {at.scheduler};
-    fake_interpreter(&fake, function, "self",
-                     make_object(1, (const char *const[]){"scheduler"}, core));
-}
 
 static int find(struct kv_pool *ret, struct error *error)
 {
-    struct memory_reader reader = fake_reader(&fake);
+    struct memory_reader reader = fake_reader(&kv.fake);
     struct image_limits limits = {0};
     struct roots_table *table;
     struct image *image;
@@ -88,7 +22,7 @@ static int find(struct kv_pool *ret, struct error *error)
     assert_int_equal(roots_table_new(&table), 0);
     assert_int_equal(image_new(&reader, &limits, &image), 0);
     struct scan_input input = {
-        .image = image, .table = table, .python_minor = 11, .runtime = fake.runtime};
+        .image = image, .table = table, .python_minor = 11, .runtime = kv.fake.runtime};
     int r = kv_pool_find(&input, ret, error);
     image_free(image);
     roots_table_free(table);
@@ -97,7 +31,7 @@ static int find(struct kv_pool *ret, struct error *error)
 
 static int read_again(const struct kv_pool *pool, struct kv_pool_reading *ret)
 {
-    struct memory_reader reader = fake_reader(&fake);
+    struct memory_reader reader = fake_reader(&kv.fake);
     return kv_pool_read(pool, &reader, ret);
 }
 
@@ -105,7 +39,7 @@ static void found(struct kv_pool *pool)
 {
     struct error error = {0};
 
-    world(1001, 900, "EngineCoreProc.run_busy_loop");
+    kv_world(1001, 900, "EngineCoreProc.run_busy_loop");
     if (find(pool, &error) < 0)
         fail_msg("%s", error.what);
 }
@@ -127,10 +61,10 @@ static void test_find_and_read(void **state)
     assert_int_equal(r.running, 1);
     assert_int_equal(r.waiting, 4);
     /* another int in the same place, another list, the same queue with another length */
-    fake_u64(&fake, slot(at.queue, 1), make_int(0));
-    const uint64_t three[] = {at.pool, at.pool, at.pool};
-    fake_u64(&fake, slot(at.scheduler, 3), fake_sequence(&fake, true, 3, three));
-    fake_u64(&fake, at.waiting + 16, 70000);
+    fake_u64(&kv.fake, kv_slot(kv.queue, 1), kv_int(0));
+    const uint64_t three[] = {kv.pool, kv.pool, kv.pool};
+    fake_u64(&kv.fake, kv_slot(kv.scheduler, 3), fake_sequence(&kv.fake, true, 3, three));
+    fake_u64(&kv.fake, kv.waiting + 16, 70000);
     assert_int_equal(read_again(&pool, &r), 0);
     assert_int_equal(r.used_blocks, 1000);
     assert_int_equal(r.running, 3);
@@ -143,9 +77,9 @@ static void test_frames(void **state)
     struct error error = {0};
     struct kv_pool pool;
 
-    world(1001, 900, "run_busy_loop");
+    kv_world(1001, 900, "run_busy_loop");
     assert_int_equal(find(&pool, &error), 0);
-    world(1001, 900, "Worker.loop");
+    kv_world(1001, 900, "Worker.loop");
     assert_int_equal(find(&pool, &error), -ENODATA);
     assert_non_null(strstr(error.what, "no scheduler"));
 }
@@ -156,11 +90,11 @@ static void test_types(void **state)
     struct error error = {0};
     struct kv_pool pool;
 
-    world(1001, 900, "generate");
-    uint64_t type = fake_type(&fake, "EngineCore", FAKE_HEAPTYPE | FAKE_MANAGED_DICT, 0);
+    kv_world(1001, 900, "generate");
+    uint64_t type = fake_type(&kv.fake, "EngineCore", FAKE_HEAPTYPE | FAKE_MANAGED_DICT, 0);
     const char *const name[] = {"scheduler"};
-    uint64_t core = fake_instance(&fake, type, fake_dict(&fake, 1, name, &at.scheduler));
-    fake_interpreter(&fake, "generate", "engine", core);
+    uint64_t core = fake_instance(&kv.fake, type, fake_dict(&kv.fake, 1, name, &kv.scheduler));
+    fake_interpreter(&kv.fake, "generate", "engine", core);
     assert_int_equal(find(&pool, &error), 0);
     assert_int_equal(pool.total_blocks, 1001);
 }
@@ -183,18 +117,18 @@ static void test_implausible(void **state)
     struct kv_pool pool;
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        world(cases[i].total, cases[i].free, "EngineCoreProc.run_busy_loop");
+        kv_world(cases[i].total, cases[i].free, "EngineCoreProc.run_busy_loop");
         assert_int_equal(find(&pool, &error), cases[i].wanted);
     }
     found(&pool);
-    fake_u64(&fake, slot(at.queue, 1), make_int(1001)); /* the null block is never free */
+    fake_u64(&kv.fake, kv_slot(kv.queue, 1), kv_int(1001)); /* the null block is never free */
     assert_int_equal(read_again(&pool, &r), -ESTALE);
-    fake_u64(&fake, slot(at.queue, 1), make_int(-1));
+    fake_u64(&kv.fake, kv_slot(kv.queue, 1), kv_int(-1));
     assert_int_equal(read_again(&pool, &r), -ESTALE);
-    fake_u64(&fake, slot(at.queue, 1), make_int(1000));
+    fake_u64(&kv.fake, kv_slot(kv.queue, 1), kv_int(1000));
     assert_int_equal(read_again(&pool, &r), 0);
     assert_int_equal(r.used_blocks, 0);
-    fake_u64(&fake, at.waiting + 16, UINT64_MAX);
+    fake_u64(&kv.fake, kv.waiting + 16, UINT64_MAX);
     assert_int_equal(read_again(&pool, &r), -ESTALE);
 }
 
@@ -204,27 +138,27 @@ static void test_changed(void **state)
     struct kv_pool_reading r;
     struct kv_pool pool;
     const uint64_t steps[] = {
-        at.scheduler + 8,                        /* its type */
-        at.scheduler - 24,                       /* its dict */
-        fake_get(&fake, at.scheduler - 24) + 32, /* the dict's keys */
-        slot(at.scheduler, 5),                   /* the manager */
-        slot(at.scheduler, 3) - 8,               /* the key of running */
-        slot(at.pool, 0),                        /* the number of blocks */
-        slot(at.pool, 1),                        /* the queue */
-        at.queue + 8,
+        kv.scheduler + 8,                           /* its type */
+        kv.scheduler - 24,                          /* its dict */
+        fake_get(&kv.fake, kv.scheduler - 24) + 32, /* the dict's keys */
+        kv_slot(kv.scheduler, 5),                   /* the manager */
+        kv_slot(kv.scheduler, 3) - 8,               /* the key of running */
+        kv_slot(kv.pool, 0),                        /* the number of blocks */
+        kv_slot(kv.pool, 1),                        /* the queue */
+        kv.queue + 8,
     };
 
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
         found(&pool); /* the same objects at the same places */
-        fake_u64(&fake, steps[i], fake_get(&fake, steps[i]) + 16);
+        fake_u64(&kv.fake, steps[i], fake_get(&kv.fake, steps[i]) + 16);
         assert_int_equal(read_again(&pool, &r), -ESTALE);
     }
     /* what a number's object is, which may be on its way to another */
     found(&pool);
-    fake_u64(&fake, at.free_value + 8, at.plain);
+    fake_u64(&kv.fake, kv.free_value + 8, kv.plain);
     assert_int_equal(read_again(&pool, &r), -EAGAIN);
     found(&pool);
-    fake_u64(&fake, slot(at.queue, 1), 12345);
+    fake_u64(&kv.fake, kv_slot(kv.queue, 1), 12345);
     assert_int_equal(read_again(&pool, &r), -ESTALE);
 }
 
@@ -232,14 +166,14 @@ static void test_changed(void **state)
 static unsigned reads_left;
 static int replacing_read(void *userdata, uint64_t address, void *buffer, size_t bytes)
 {
-    if (address == slot(at.queue, 1) && reads_left && --reads_left % 2 == 0)
-        fake_u64(&fake, slot(at.queue, 1), make_int(500 + reads_left));
+    if (address == kv_slot(kv.queue, 1) && reads_left && --reads_left % 2 == 0)
+        fake_u64(&kv.fake, kv_slot(kv.queue, 1), kv_int(500 + reads_left));
     return fake_read(userdata, address, buffer, bytes);
 }
 
 static void test_torn(void **state)
 {
-    struct memory_reader reader = {.read = replacing_read, .userdata = &fake};
+    struct memory_reader reader = {.read = replacing_read, .userdata = &kv.fake};
     struct kv_pool_reading r;
     struct kv_pool pool;
 
@@ -301,18 +235,18 @@ static void test_hostile(void **state)
     struct kv_pool_reading r;
     struct kv_pool pool;
 
-    world(1001, 900, "EngineCoreProc.run_busy_loop");
-    uint64_t end = FAKE_HEAP + fake.used;
+    kv_world(1001, 900, "EngineCoreProc.run_busy_loop");
+    uint64_t end = FAKE_HEAP + kv.fake.used;
     for (uint64_t address = FAKE_HEAP; address < end; address += 8)
         for (unsigned i = 0; i < 5; i++) {
-            uint64_t old = fake_get(&fake, address);
-            fake_u64(&fake, address, i < 4 ? with[i] : old + 8);
+            uint64_t old = fake_get(&kv.fake, address);
+            fake_u64(&kv.fake, address, i < 4 ? with[i] : old + 8);
             if (find(&pool, &error) == 0) {
                 assert_true(kv_pool_check(&pool));
                 if (read_again(&pool, &r) == 0)
                     assert_true(r.used_blocks <= r.usable_blocks);
             }
-            fake_u64(&fake, address, old);
+            fake_u64(&kv.fake, address, old);
         }
 }
 
