@@ -21,6 +21,7 @@ def put(used, running, waiting):
 """
 BLOCKS = 70_000  # of kv_pool.py, without the null block
 SPANS = "SELECT sample_kv.* FROM sample_kv JOIN process ON process.id = process_id WHERE tgid = ? ORDER BY wall_ns"
+GAP_NS = 2_300_000_000  # of kv_watch.c, at the interval below
 FAST = ("store.kv_interval=100ms", "store.sample_interval=1s")
 
 
@@ -41,7 +42,7 @@ def history(daemon, agent, *arguments):
     return rows[0] if rows else None
 
 
-def wait_known(daemon, agent, wanted, seconds=30):
+def wait_known(daemon, agent, wanted, seconds=90):  # scans of what else runs here come first
     def known():
         row = history(daemon, agent)
         return row if row and row["most_ratio"] is not None and wanted(row) else None
@@ -60,13 +61,14 @@ def test_kv_follow(scratch):
     equal((row["full_ns"], row["state"], row["reason"]), (0, "running", None), "state")
     before = time.time_ns()
     agent("put(66500, 40, 7)")
-    time.sleep(2)
+    wait_known(daemon, agent, lambda row: row["full_ns"] >= 1e9)
     agent("put(0, 0, 0)")
     after = time.time_ns()
     row = wait_known(daemon, agent, lambda row: row["usage_ratio"] == 0)
     equal((row["most_ratio"], row["most_running"], row["most_waiting"]), (0.95, 40, 7), "the fullest")
     check(before <= row["most_ns"] <= after, f"when it was fullest: {row['most_ns']} in {before}..{after}")
-    check(1e9 <= row["full_ns"] <= after - before + 5e8, f"time at 90 % or more: {row['full_ns']} of {after - before}")
+    # a reading stands for the time since the one before, on a busy host as much as a gap may be
+    check(row["full_ns"] <= after - before + GAP_NS, f"time at 90 % or more: {row['full_ns']} of {after - before}")
     check(row["p99_ratio"] == 0.95 and row["p50_ratio"] in (0, 0.1, 0.95), f"of the time: {row}")
     shown = daemon.cli("budget").stdout
     check("fullest 95.0 %" in shown and "40 requests ran, 7 waited; now 0.0 %" in shown, shown)

@@ -82,10 +82,10 @@ class Scheduler:
 
     def put(self, used, running, waiting, skipped):
         pool = self.kv_cache_manager.block_pool
-        pool.free_block_queue.num_free_blocks = pool.num_gpu_blocks - 1 - used
         self.running = [object()] * running
         self.waiting.put(waiting)
         self.skipped_waiting.put(skipped)
+        pool.free_block_queue.num_free_blocks = pool.num_gpu_blocks - 1 - used
 
 
 class EngineCore:
