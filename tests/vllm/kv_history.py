@@ -33,34 +33,40 @@ def load(server, done):
 
 
 def watch(daemon, server):
-    """(time, blocks used as /metrics says, as npumem says) while requests run, and a little after."""
-    done, seen = threading.Event(), []
+    """(time, blocks used as /metrics says) and (time, time, as npumem says in between) while requests run, and a little after."""
+    done, said, read = threading.Event(), [], []
     thread = threading.Thread(target=load, args=(server, done))
-    thread.start()
     blocks = history(daemon, server)["blocks"]
-    after = 0
-    while after < 2 * READ_EVERY_S:
+
+    def ask_server():
         text = server.request("/metrics", method="GET")
+        said.append((time.monotonic(), metric(text, "kv_cache_usage_perc") * blocks))
+        return said[-1][0]
+    before = ask_server()
+    thread.start()
+    until = None
+    while until is None or before < until:
         row = history(daemon, server)
-        seen.append((time.monotonic(), metric(text, "kv_cache_usage_perc") * blocks, row["usage_ratio"] * blocks))
-        time.sleep(0.05)
-        after = after or (0.001 if done.is_set() else 0)
-        if after:
-            after += 0.25
+        after = ask_server()
+        read.append((before, after, row["usage_ratio"] * blocks))
+        before = after
+        if until is None and done.is_set():
+            until = before + 2 * READ_EVERY_S
     thread.join()
-    return seen
+    return said, read
 
 
-def check_while_serving(checks, name, seen):
+def check_while_serving(checks, name, said, read):
     """Each figure of npumem's is one that the server told within the time between two readings."""
     wrong, full = [], 0
-    for at, _, read in seen:
-        around = [said for then, said, _ in seen if at - 2 * READ_EVERY_S <= then <= at + 0.5]
-        if not min(around) - SLACK_BLOCKS <= read <= max(around) + SLACK_BLOCKS:
-            wrong.append((read, min(around), max(around)))
-        full += read > REQUESTS * (PROMPT_TOKENS // 128)
-    checks.true(f"{name}: {len(seen)} looks, {full} of them with all requests: as the server's own", full >= 2 and not wrong,
-                f"{wrong[:5]} of {len(seen)}, {full} full: {seen[:40]}")
+    for before, after, blocks in read:
+        since = before - 2 * READ_EVERY_S
+        then = [one for at, one in said if at <= since][-1:] + [one for at, one in said if since < at <= after]
+        if not min(then) - SLACK_BLOCKS <= blocks <= max(then) + SLACK_BLOCKS:
+            wrong.append((blocks, min(then), max(then)))
+        full += blocks > REQUESTS * (PROMPT_TOKENS // 128)
+    checks.true(f"{name}: {len(read)} looks, {full} of them with all requests: as the server's own", full >= 2 and not wrong,
+                f"{wrong[:5]} of {len(read)}, {full} full: {said[:40]} {read[:40]}")
 
 
 def check_kv_history(checks, name, daemon, server):
@@ -78,11 +84,11 @@ def check_kv_history(checks, name, daemon, server):
     same = ("usage_ratio", "tokens", "reserved_bytes", "fits_model_len")
     checks.equal(f"{label}: as the command itself reads /metrics, {logged and logged[1]} tokens", {key: row[key] for key in same},
                  {key: usage[key] for key in same})
-    seen = watch(daemon, server)
-    check_while_serving(checks, label, seen)
+    said, read = watch(daemon, server)
+    check_while_serving(checks, label, said, read)
     row = history(daemon, server)
-    most, said = round(row["most_ratio"] * row["blocks"]), max(said for _, said, _ in seen)
+    most, highest = round(row["most_ratio"] * row["blocks"]), max(one for _, one in said)
     checks.true(f"{label}: fullest {most} of {row['blocks']} blocks, {row['most_running']} requests",
-                abs(most - said) <= SLACK_BLOCKS and 0 < row["most_running"] <= REQUESTS and row["most_waiting"] >= 0,
-                f"the server said {said}: {row}")
+                abs(most - highest) <= SLACK_BLOCKS and 0 < row["most_running"] <= REQUESTS and row["most_waiting"] >= 0,
+                f"the server said {highest}: {row}")
     checks.equal(f"{label}: idle again", row["usage_ratio"], 0)
