@@ -69,6 +69,7 @@ struct manager {
     struct accesses *accesses;
     struct scans *scans;
     struct kv_watch *kv;          /* NULL: KV caches are not followed */
+    bool has_new_targets;
     struct scan_wait *scan_waits; /* clients that wait for a scan (scan_feed.c) */
 
     sd_event_source *sources[8];

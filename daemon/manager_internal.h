@@ -21,6 +21,9 @@ void manager_processes_refresh(struct manager *m);
  */
 void manager_usage_refresh(struct manager *m);
 /* Asks for scans again whose reading no longer holds. */
+/* Scans of processes that came in this turn: ranks first, which have the memory; not of engines
+ * whose workers have it, which is known once all of them were seen. */
+void manager_scans_ask(struct manager *m);
 void manager_scans_refresh(struct manager *m);
 
 /* manager_turn.c: a notice of the ledger is copied, and written to the store after the turn */

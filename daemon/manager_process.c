@@ -77,11 +77,26 @@ static void settle_facts(struct manager *m)
 
 /* --- scans: what processes held before they were observed --- */
 
-static void scan_ask(struct manager *m, const struct target *t)
+static void scan_ask(struct manager *m, struct target *t)
 {
-    if (m->scans && t->late && !t->has_workers &&
-        scans_request(m->scans, t->tgid, t->facts.start_ticks, false) < 0)
+    t->wants_scan = false;
+    if (!t->has_workers && scans_request(m->scans, t->tgid, t->facts.start_ticks, false) < 0)
         log_warning("process %u: too many scans wait, what it holds has no names", t->tgid);
+}
+
+void manager_scans_ask(struct manager *m)
+{
+    struct target *t;
+
+    if (!m->has_new_targets || !m->scans)
+        return;
+    m->has_new_targets = false;
+    for (t = targets_first(m->targets); t; t = t->next)
+        if (t->wants_scan && t->facts.rank >= 0)
+            scan_ask(m, t);
+    for (t = targets_first(m->targets); t; t = t->next)
+        if (t->wants_scan)
+            scan_ask(m, t);
 }
 
 static void on_scan_began(void *userdata, uint32_t tgid)
@@ -142,7 +157,8 @@ static void on_added(void *userdata, struct target *t)
     store_process(m->store, &t->facts);
     store_phases_restore(m->store, m->ledger, &t->facts);
     settle_facts(m);
-    scan_ask(m, t);
+    t->wants_scan = t->late;
+    m->has_new_targets = true;
     log_info("process %u (%s)%s%s: observed%s", t->tgid, t->facts.comm,
              t->facts.title[0] ? " " : "", t->facts.title, t->late ? ", attached late" : "");
 }
@@ -255,7 +271,7 @@ void manager_processes_refresh(struct manager *m)
 }
 
 /* Read blocks that went without an event of their own make the sums disagree; a scan that was cut,
- * as on a busy host, may get further next time. */
+ * as on a busy host, or whose blocks changed meanwhile may get further next time. */
 void manager_scans_refresh(struct manager *m)
 {
     uint64_t now = manager_boot_ns(), then;
@@ -266,7 +282,7 @@ void manager_scans_refresh(struct manager *m)
         uint64_t pause = SCAN_AGAIN_NS * count;
         if (!r || now - then < (pause < SCAN_PAUSE_MAX_NS ? pause : SCAN_PAUSE_MAX_NS))
             continue;
-        bool is_incomplete = (r->s.is_cut || !r->s.has_blocks) && count < SCAN_TRIES_MAX;
+        bool is_incomplete = (r->s.is_cut || r->s.is_torn) && count < SCAN_TRIES_MAX;
         uint64_t stale = r->s.has_blocks ? scan_stale_bytes(m->ledger, t->tgid) : 0;
         t->stale_looks = stale ? t->stale_looks + 1 : 0;
         if (is_incomplete || stale >= SCAN_STALE_BYTES || t->stale_looks >= SCAN_STALE_LOOKS)

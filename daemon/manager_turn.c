@@ -58,6 +58,7 @@ static int on_post(sd_event_source *source, void *userdata)
 {
     struct manager *m = userdata;
 
+    manager_scans_ask(m);
     manager_notices_write(m);
     oom_log_turn(m->oom);
     streams_flush(m);

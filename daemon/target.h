@@ -33,6 +33,7 @@ struct target {
     struct caller_map *callers;
     uint64_t first_seen_ns;
     unsigned stale_looks; /* how often in a row its read blocks were too many (scan_feed.h) */
+    bool wants_scan;      /* what it holds is to be read (manager_scans_ask()) */
     bool late;            /* it mapped its libraries before their probes were live */
     bool excluded;        /* detached by hand */
     bool stale_callers;

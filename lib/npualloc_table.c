@@ -39,6 +39,14 @@ static bool head_read(const unsigned char *bytes, struct table_head *ret)
            bytes[16] < 64 && load > 0.1f && load <= 1.0f && ret->count <= ret->mask + 1;
 }
 
+/* A table that nobody has put anything into. Source: the map's initial values (one slot, at most
+ * three more are looked at, half full at most). */
+static bool head_is_new(const unsigned char *bytes)
+{
+    return image_pointer(image_word(bytes, 0)) && !image_word(bytes, 8) &&
+           image_word(bytes, 16) == 0x3f0000000000033f && !image_word(bytes, 24);
+}
+
 static int compare_records(const void *a, const void *b)
 {
     const struct npualloc_entry *x = a, *y = b;
@@ -195,7 +203,7 @@ int npualloc_table_find(struct npualloc_walk *w, struct error *reterr)
 {
     unsigned char bytes[8 * OBJECT_WORDS];
     struct table_head head;
-    bool is_empty = false;
+    bool is_empty = false, is_used = false;
     int r = image_read(w->image, w->allocator, bytes, sizeof(bytes));
 
     if (r < 0)
@@ -203,16 +211,18 @@ int npualloc_table_find(struct npualloc_walk *w, struct error *reterr)
     if (!image_ranges_in_file(w->ranges, image_word(bytes, 0)))
         return error_set(reterr, ENODATA, "there is no allocator object where its symbol points");
     for (unsigned word = 1; word + 4 <= OBJECT_WORDS; word++) {
+        is_empty |= head_is_new(bytes + 8 * word);
         if (!head_read(bytes + 8 * word, &head))
             continue;
         if (head.count && table_try(w, &head))
             return 0;
         is_empty |= !head.count;
+        is_used |= head.count;
     }
     r = image_stopped(w->image);
     if (r < 0)
         return error_set(reterr, r, "the allocator was not read in time");
-    if (is_empty)
+    if (is_empty && !is_used)
         return error_set(reterr, ENODATA, "the allocator has no block yet");
     return error_set(reterr, EAGAIN, "no table of blocks was recognised in the allocator object");
 }

@@ -62,7 +62,8 @@ struct scan_summary {
     uint32_t python_minor; /* 0: no CPython */
     uint32_t attempts;
     uint8_t has_blocks, is_blocks_complete, has_names, is_cut;
-    uint8_t zero[4];
+    uint8_t is_torn; /* no blocks: they changed while they were read, or did not fit */
+    uint8_t zero[3];
     uint64_t objects, skipped, rejected,
         changed;                       /* objects visited; unreadable; tensors that did not
                                           verify; that were another thing at the end */

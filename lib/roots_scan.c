@@ -44,6 +44,7 @@ static int blocks_read(struct walk *w)
     int r = npualloc_read(in->image, in->ranges, in->allocator, TABLE_ATTEMPTS, &table, &error);
     if (r < 0) {
         snprintf(res->s.blocks_reason, sizeof(res->s.blocks_reason), "%s", error.what);
+        res->s.is_torn = r != -ENODATA && !res->s.has_blocks;
         return r;
     }
     free(res->blocks);
@@ -52,6 +53,7 @@ static int blocks_read(struct walk *w)
     res->s.device_count = table.device_count;
     memcpy(res->devices, table.devices, sizeof(res->devices));
     res->s.has_blocks = true;
+    res->s.is_torn = false;
     res->s.is_blocks_complete = table.is_complete;
     res->s.attempts = table.attempts;
     snprintf(res->s.blocks_reason, sizeof(res->s.blocks_reason), "%s",

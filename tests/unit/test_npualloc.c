@@ -112,6 +112,35 @@ static void test_contradictions_are_refused(void **state)
     assert_string_equal(error.what, "the allocator has no block yet");
 }
 
+/* As libtorch_npu's constructor leaves a table, in a process that never asks for device memory. */
+static void new_table(uint64_t at)
+{
+    fake_u64(&fake, at, fake_alloc(&fake, 24 * 4));
+    fake_u64(&fake, at + 8, 0);
+    fake_u64(&fake, at + 16, 0x3f0000000000033f);
+    fake_u64(&fake, at + 24, 0);
+}
+
+static void test_an_allocator_that_was_never_used(void **state)
+{
+    struct npualloc a;
+    struct error error;
+
+    fake_init(&fake);
+    fake_allocator_finish(&fake);
+    new_table(fake.allocator + 48);
+    assert_int_equal(table_read(&fake, &a, &error), -ENODATA);
+    assert_string_equal(error.what, "the allocator has no block yet");
+
+    fake_worker(
+        &fake); /* a table in use that is torn is no empty allocator, whatever is beside it */
+    new_table(fake.allocator + 144);
+    assert_int_equal(table_read(&fake, &a, &error), 0);
+    npualloc_done(&a);
+    fake_u64(&fake, fake.allocator + 72, 7);
+    assert_int_equal(table_read(&fake, &a, &error), -EAGAIN);
+}
+
 /* Sums that the statistics do not have are said, and the blocks stay. */
 static void test_totals_that_disagree(void **state)
 {
@@ -160,6 +189,7 @@ int main(void)
         cmocka_unit_test(test_live_and_free_blocks),
         cmocka_unit_test(test_a_block_outside_its_pool_is_pending),
         cmocka_unit_test(test_contradictions_are_refused),
+        cmocka_unit_test(test_an_allocator_that_was_never_used),
         cmocka_unit_test(test_totals_that_disagree),
         cmocka_unit_test(test_statistics_of_2_14),
     };
