@@ -27,10 +27,11 @@ static const struct column columns[] = {
     {"FREED", "freed", COLUMN_BOOL, false},
     {"BEFORE", "held_before", COLUMN_BOOL, false},
     {"OWNER", "owner", COLUMN_TEXT, true},
+    {"NAME", "name", COLUMN_TEXT, false},
     {"ADDRESS", "address", COLUMN_TEXT, true},
     {"STREAM", "stream", COLUMN_TEXT, false},
     {"ALLOCATED", "allocated_ns", COLUMN_TIME, false},
-    {"FRAME", "where", COLUMN_LONG, true},
+    {"TENSOR OR FRAME", "where", COLUMN_LONG, true},
 };
 
 /* What a table shows beside the members of a finding. */
@@ -39,6 +40,7 @@ static void add_shown(struct json_object *finding)
     struct json_object *operations = doc_get(finding, "operations");
     size_t senses = doc_count(finding, "senses");
     const char *frame = json_object_get_string(doc_item(finding, "frames", 0));
+    const char *where = doc_text(finding, "name", frame ? frame : "");
     const char *sense = json_object_get_string(doc_item(finding, "senses", 0));
 
     json_object_object_add(finding, "sense",
@@ -47,7 +49,7 @@ static void add_shown(struct json_object *finding)
                                                              : ""));
     json_object_object_add(finding, "idle_operations",
                            json_object_get(doc_get(operations, "idle")));
-    json_object_object_add(finding, "where", json_object_new_string(frame ? frame : ""));
+    json_object_object_add(finding, "where", json_object_new_string(where));
 }
 
 static void print_head(const struct out *o, struct json_object *document)

@@ -68,7 +68,7 @@ struct manager {
     struct servers *servers;
     struct accesses *accesses;
     struct scans *scans;
-    struct kv_watch *kv;          /* NULL: KV caches are not followed */
+    struct kv_watch *kv; /* NULL: KV caches are not followed */
     bool has_new_targets;
     struct scan_wait *scan_waits; /* clients that wait for a scan (scan_feed.c) */
 

@@ -34,6 +34,15 @@ static size_t on_frames(void *userdata, uint32_t tgid, uint32_t stack, const cha
     return python_stack(m->python, tgid, stack, ret, max);
 }
 
+/* The scan that entered the blocks of before the window is still the newest, or there was none. */
+static bool on_name(void *userdata, const struct inefficient_window *w,
+                    const struct inefficient_block *block, char *ret, size_t size)
+{
+    struct manager *m = userdata;
+    const struct scan_result *scan = m->scans ? scans_result(m->scans, w->tgid, NULL) : NULL;
+    return scan && scan_block_name(scan, block->device, block->life.address, ret, size);
+}
+
 static uint64_t on_wall(void *userdata, uint64_t boot_ns)
 {
     return manager_wall_ns() - (manager_boot_ns() - boot_ns);
@@ -51,7 +60,12 @@ static void answer(struct wait *wait, struct inefficient *found,
 {
     struct manager *m = wait->manager;
     struct inefficient_text text = {
-        .owner_fn = on_owner, .frames_fn = on_frames, .wall_fn = on_wall, .userdata = m};
+        .owner_fn = on_owner,
+        .frames_fn = on_frames,
+        .name_fn = on_name,
+        .wall_fn = on_wall,
+        .userdata = m,
+    };
     struct view_context c;
     struct json j = {};
     int r;

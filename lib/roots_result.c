@@ -229,6 +229,18 @@ static uint32_t block_of(const struct scan_result *r, int device, uint64_t addre
     return b ? (uint32_t)(b - r->blocks) : SCAN_NONE;
 }
 
+bool scan_block_name(const struct scan_result *r, int device, uint64_t address, char *buffer,
+                     size_t size)
+{
+    uint32_t b = r->s.has_blocks ? block_of(r, device, address) : SCAN_NONE;
+
+    if (b == SCAN_NONE || r->blocks[b].address != address || r->blocks[b].state != NPUALLOC_LIVE ||
+        r->block_tensors[b] == SCAN_NONE)
+        return false;
+    scan_path(r, r->tensors[r->block_tensors[b]].node, true, buffer, size);
+    return true;
+}
+
 int scan_join(struct scan_result *r)
 {
     free(r->block_tensors);

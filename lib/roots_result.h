@@ -100,6 +100,11 @@ int scan_result_decode(const void *data, size_t bytes, struct scan_result **ret)
 size_t scan_path(const struct scan_result *r, uint32_t node, bool is_state, char *buffer,
                  size_t size);
 
+/* The state_dict() name of the tensor in the live block that begins at an address. Returns whether
+ * there is one. Cost: logarithmic. */
+bool scan_block_name(const struct scan_result *r, int device, uint64_t address, char *buffer,
+                     size_t size);
+
 /* "full", "partial" or "none", and why less than full; NULL no reason. */
 void scan_coverage(const struct scan_result *r, const char **ret_blocks,
                    const char **ret_blocks_why, const char **ret_names, const char **ret_names_why);

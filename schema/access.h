@@ -375,7 +375,8 @@ NM_ACCESS_INLINE void nm_access_finish(struct nm_access_block *b, const struct n
     /* another thread may have used it since this one looked at the time */
     if (a->last_us < a->first_us)
         a->last_us = a->first_us;
-    a->end_op = op;
+    /* operations of two threads overlap: one that began before the block came may free it */
+    a->end_op = op > a->alloc_op ? op : a->alloc_op;
     a->end_us = us > a->last_us ? us : a->last_us;
     if (a->count && s && b->tid == tid && op != a->last_op &&
         nm_access_between(s->malloc_op, a->last_op, op))

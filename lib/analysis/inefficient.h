@@ -65,6 +65,9 @@ struct inefficient_text {
     const char *(*owner_fn)(void *userdata, uint32_t owner);
     size_t (*frames_fn)(void *userdata, uint32_t tgid, uint32_t stack, const char **ret,
                         size_t max);
+    /* The tensor that a block of before the window held then, into ret; false: none is known. */
+    bool (*name_fn)(void *userdata, const struct inefficient_window *w,
+                    const struct inefficient_block *block, char *ret, size_t size);
     /* Wall time of a CLOCK_BOOTTIME. */
     uint64_t (*wall_fn)(void *userdata, uint64_t boot_ns);
     void *userdata;

@@ -189,6 +189,17 @@ static void write_frames(const struct inefficient_window *w, const struct ineffi
     json_end(j);
 }
 
+/* null: none is known, or the block came within the window. */
+static void write_name(const struct inefficient_block *b, const struct inefficient_window *w,
+                       const struct inefficient_text *text, struct json *j)
+{
+    char name[ANALYSIS_TEXT_BYTES];
+    bool is_known = (b->life.flags & NM_ACCESS_HELD) && text->name_fn &&
+                    text->name_fn(text->userdata, w, b, name, sizeof(name));
+
+    json_kstr(j, "name", is_known ? name : NULL);
+}
+
 static void write_finding(const struct inefficient_finding *f, const struct inefficient_window *w,
                           const struct inefficient_text *text, struct json *j)
 {
@@ -202,6 +213,7 @@ static void write_finding(const struct inefficient_finding *f, const struct inef
     json_khex(j, "address", a->address);
     json_ku64(j, "size_bytes", b->size_bytes);
     json_kstr(j, "owner", text->owner_fn ? text->owner_fn(text->userdata, b->owner) : NULL);
+    write_name(b, w, text, j);
     json_kstr(j, "kind", kind_names[f->kind]);
     json_ku64(j, "idle_ns", f->idle_us * 1000ull);
     json_kdouble(j, "idle_ratio", f->idle_ratio);

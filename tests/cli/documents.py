@@ -139,11 +139,11 @@ INEFFICIENT = {**HEADER, "verdict": "the verdict of the window", "hidden": ["3 c
                           "functions": 30},
                "totals": [], "matched_findings": 7, "truncated": True, "findings": [
     {"tgid": 1234, "rank": 0, "device": 0, "address": "0x12c041200000", "size_bytes": 512 * MIB, "owner": "PTA@vllm@serve",
-     "kind": "late_deallocation", "idle_ns": 6 * 10**9, "idle_ratio": 0.75, "byte_seconds": 3 * GIB, "senses": ["operations", "time"],
+     "name": None, "kind": "late_deallocation", "idle_ns": 6 * 10**9, "idle_ratio": 0.75, "byte_seconds": 3 * GIB, "senses": ["operations", "time"],
      "operations": {"allocated": 10, "first": 11, "last": 900, "idle": 4100}, "uses": 17, "freed": False, "held_before": True,
      "threads": False, "inferred": True, "stream": "0x0", "allocated_ns": None, "frames": ["step (worker.py:12)", "main (run.py:1)"]},
     {"tgid": 1234, "rank": 0, "device": 0, "address": "0x12c081200000", "size_bytes": GIB, "owner": None,
-     "kind": "early_allocation", "idle_ns": 2 * 10**9, "idle_ratio": 0.2, "byte_seconds": 2 * GIB, "senses": ["time"],
+     "name": "model.embed_tokens.weight", "kind": "early_allocation", "idle_ns": 2 * 10**9, "idle_ratio": 0.2, "byte_seconds": 2 * GIB, "senses": ["time"],
      "operations": {"allocated": None, "first": None, "last": None, "idle": None}, "uses": 0, "freed": True, "held_before": False,
      "threads": False, "inferred": True, "stream": "0x0", "allocated_ns": HEADER["time_ns"] - 10**10, "frames": []}]}
 

@@ -509,7 +509,7 @@ class Output(Case):
         self.assertEqual(lines[2], "not seen: 3 captured graphs ?[2J")
         self.assertRegex(out, r"late_deallocation +512\.00 MiB +6\.0 s +75\.00 % +3\.00 GiB +both +4100 +17 +PTA@vllm@serve +"
                          r"0x12c041200000 +step \(worker\.py:12\)\n")
-        self.assertRegex(out, r"early_allocation +1\.00 GiB +2\.0 s +20\.00 % +2\.00 GiB +time +- +0 +- +0x12c081200000 *\n")
+        self.assertRegex(out, r"early_allocation +1\.00 GiB +2\.0 s +20\.00 % +2\.00 GiB +time +- +0 +- +0x12c081200000 +model\.embed_tokens\.weight\n")
         self.assertEqual(lines[-1], "5 more (--limit)")
         rows = list(csv.DictReader(io.StringIO(self.run_cli("inefficient", "--pid", "1234", "--fields", "kind,sense,byte_seconds,freed",
                                                             "-o", "csv").stdout)))

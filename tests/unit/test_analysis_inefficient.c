@@ -293,6 +293,16 @@ static void a_pause_that_two_threads_end_counts_once(void **state)
     assert_int_equal(nm_access_work(&w, second + 5000), 5);
 }
 
+/* An operation that was open before another thread allocated the block frees it. */
+static void a_free_by_an_earlier_operation_ends_at_its_allocation(void **state)
+{
+    struct nm_access_block b = {.life = {.alloc_us = 3, .alloc_op = 105}};
+    nm_access_finish(&b, NULL, 100, 7, 1);
+    assert_int_equal(b.life.end_op, 105);
+    nm_access_finish(&b, NULL, 110, 7, 1);
+    assert_int_equal(b.life.end_op, 110);
+}
+
 /* A use that another thread noted after this one looked at the time of its free. */
 static void a_free_beside_a_use_ends_no_earlier(void **state)
 {
@@ -426,6 +436,15 @@ static const char *on_owner(void *userdata, uint32_t owner)
     return owner ? "PTA@vllm@weights" : NULL;
 }
 
+/* The member "name" of the block; userdata: the list. */
+static bool on_name(void *userdata, const struct inefficient_window *w,
+                    const struct inefficient_block *block, char *ret, size_t size)
+{
+    struct jsonc *o = json_object_array_get_idx(userdata, (block->life.address >> 30) - 1);
+    const char *name = json_object_get_string(get(o, "name"));
+    return name && snprintf(ret, size, "%s", name) >= 0;
+}
+
 static struct nm_access life_of(struct jsonc *o, size_t i)
 {
     struct jsonc *flags = get(o, "flags");
@@ -475,8 +494,9 @@ static int run(struct jsonc *input, struct json *j)
                  .graph_count = get_u64(input, "graphs", 0),
                  .unknown_count = get_u64(input, "unknown", 0)},
     };
-    struct inefficient_text text = {.owner_fn = on_owner, .wall_fn = on_wall};
     struct jsonc *blocks = get(input, "blocks");
+    struct inefficient_text text = {
+        .owner_fn = on_owner, .name_fn = on_name, .wall_fn = on_wall, .userdata = blocks};
     struct inefficient *i;
 
     assert_int_equal(inefficient_new(&bounds, &i), 0);
@@ -544,6 +564,7 @@ int main(void)
         cmocka_unit_test(pauses_are_not_work_time),
         cmocka_unit_test(work_time_never_runs_backwards),
         cmocka_unit_test(a_pause_that_two_threads_end_counts_once),
+        cmocka_unit_test(a_free_by_an_earlier_operation_ends_at_its_allocation),
         cmocka_unit_test(a_free_beside_a_use_ends_no_earlier),
         cmocka_unit_test(ordinal_rules_by_definition),
         cmocka_unit_test(pages_of_any_block),
