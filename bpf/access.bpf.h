@@ -373,14 +373,14 @@ __attribute__((noinline)) int nm_access_free(u64 address, u32 start_ticks)
         op = nm_access_op_free(w, t);
         s = nm_access_stream_get(w, tgid, b->life.stream, b->device);
         b->life.flags |= NM_ACCESS_FREED;
-        nm_access_finish(b, s, op, nm_access_work(w, now), (u32)pid_tgid);
-        if (s)
-            nm_access_remember(s->free_op, op);
         e = nm_event_begin(NM_EVENT_ACCESS, pid_tgid, start_ticks, 0, now);
         if (e) {
             e->access = b->life;
+            nm_access_finish(&e->access, b->tid, s, op, nm_access_work(w, now), (u32)pid_tgid);
             nm_event_submit(e);
         }
+        if (s)
+            nm_access_remember(s->free_op, op);
     }
     nm_access_remove(tgid, address, b->bytes);
     return 0;

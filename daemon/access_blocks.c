@@ -255,14 +255,14 @@ void access_blocks_end(struct access_window *w, struct nm_access_window *ret)
     ring_sync(w->owner->m->ring);
     if (bpf_map_lookup_elem(map_fd(w, "access_windows"), &w->request.tgid, ret) < 0)
         *ret = (struct nm_access_window){.begin_ns = w->begin_ns};
-    uint32_t end_us = nm_access_us(nm_access_clock(ret->clock, w->begin_ns, w->end_ns));
     if (keys_collect(w->blocks_fd, &keys, &count) < 0)
         return;
     for (size_t i = 0; i < count; i++) {
         if (bpf_map_lookup_elem(w->blocks_fd, &keys[i], &block) < 0 ||
             (block.life.flags & (NM_ACCESS_GONE | NM_ACCESS_FREED)))
             continue;
-        nm_access_finish(&block, NULL, (uint32_t)ret->operation + 1, end_us, 0);
+        nm_access_finish(&block.life, 0, NULL, (uint32_t)ret->operation + 1,
+                         nm_access_us(ret->clock), 0);
         life_add(w, &block.life, block.bytes);
     }
 }

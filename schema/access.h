@@ -13,7 +13,8 @@
  *               run at the same time do not end each other's operations.
  *   work time   microseconds since the window began, without the pauses: stretches longer than
  *               NM_ACCESS_PAUSE_US in which the process allocated, freed and used nothing. Memory
- *               of a server that waits for a request is not idle memory.
+ *               of a server that waits for a request is not idle memory. It ends with the newest
+ *               sign of work.
  */
 #ifndef NPUMEM_SCHEMA_ACCESS_H
 #define NPUMEM_SCHEMA_ACCESS_H
@@ -343,6 +344,9 @@ NM_ACCESS_INLINE void nm_access_use(struct nm_access_block *b, const struct nm_a
     int is_own = !(a->flags & NM_ACCESS_HELD) &&
                  (op == a->alloc_op || (t->malloc_op && t->malloc_op == a->alloc_op));
 
+    /* of the block that was at this address before, by a thread that came late */
+    if (us < a->alloc_us)
+        return;
     if (!a->count && !is_own && !(a->flags & NM_ACCESS_HELD) && s && b->tid == tid &&
         nm_access_between(s->free_op, a->alloc_op, op))
         a->flags |= NM_ACCESS_EARLY;
@@ -366,19 +370,19 @@ NM_ACCESS_INLINE void nm_access_use(struct nm_access_block *b, const struct nm_a
     b->tid = tid;
 }
 
-/* Its free by thread tid, or the end of the window (0). */
-NM_ACCESS_INLINE void nm_access_finish(struct nm_access_block *b, const struct nm_access_stream *s,
-                                       __u32 op, __u32 us, __u32 tid)
+/* Its free by thread tid, or the end of the window (0); user_tid: of its newest use. *a is a copy:
+ * another thread may be noting a use of the block still. */
+NM_ACCESS_INLINE void nm_access_finish(struct nm_access *a, __u32 user_tid,
+                                       const struct nm_access_stream *s, __u32 op, __u32 us,
+                                       __u32 tid)
 {
-    struct nm_access *a = &b->life;
-
     /* another thread may have used it since this one looked at the time */
     if (a->last_us < a->first_us)
         a->last_us = a->first_us;
     /* operations of two threads overlap: one that began before the block came may free it */
     a->end_op = op > a->alloc_op ? op : a->alloc_op;
     a->end_us = us > a->last_us ? us : a->last_us;
-    if (a->count && s && b->tid == tid && op != a->last_op &&
+    if (a->count && s && user_tid == tid && op != a->last_op &&
         nm_access_between(s->malloc_op, a->last_op, op))
         a->flags |= NM_ACCESS_LATE;
 }

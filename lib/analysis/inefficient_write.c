@@ -30,7 +30,7 @@ static bool is_hiding(const struct inefficient_window *w)
 
 static uint64_t work_ns(const struct inefficient_window *w)
 {
-    return 1000ull * nm_access_us(nm_access_clock(w->seen.clock, w->seen.begin_ns, w->end_ns));
+    return 1000ull * nm_access_us(w->seen.clock);
 }
 
 static void write_window(const struct inefficient *i, const struct inefficient_window *w,

@@ -84,7 +84,7 @@ static struct nm_access do_free(struct world *x, int thread, int block)
     tick(x);
     uint32_t op = nm_access_op_free(&x->w, &x->t[thread]);
     b->life.flags |= NM_ACCESS_FREED;
-    nm_access_finish(b, s, op, nm_access_work(&x->w, x->now_ns), (uint32_t)thread);
+    nm_access_finish(&b->life, b->tid, s, op, nm_access_work(&x->w, x->now_ns), (uint32_t)thread);
     nm_access_remember(s->free_op, op);
     return b->life;
 }
@@ -296,22 +296,41 @@ static void a_pause_that_two_threads_end_counts_once(void **state)
 /* An operation that was open before another thread allocated the block frees it. */
 static void a_free_by_an_earlier_operation_ends_at_its_allocation(void **state)
 {
-    struct nm_access_block b = {.life = {.alloc_us = 3, .alloc_op = 105}};
-    nm_access_finish(&b, NULL, 100, 7, 1);
-    assert_int_equal(b.life.end_op, 105);
-    nm_access_finish(&b, NULL, 110, 7, 1);
-    assert_int_equal(b.life.end_op, 110);
+    struct nm_access b = {.alloc_us = 3, .alloc_op = 105};
+    nm_access_finish(&b, 0, NULL, 100, 7, 1);
+    assert_int_equal(b.end_op, 105);
+    nm_access_finish(&b, 0, NULL, 110, 7, 1);
+    assert_int_equal(b.end_op, 110);
+}
+
+/* The task queue's thread launches an operation on memory that was freed, and given out again to
+ * another block, since it looked at the time. */
+static void a_use_from_before_a_block_is_not_its_own(void **state)
+{
+    struct world x;
+    world_init(&x);
+    do_malloc(&x, 0, 0, 0);
+    uint32_t us = nm_access_work(&x.w, x.now_ns);
+    tick(&x);
+    do_free(&x, 0, 0);
+    tick(&x);
+    do_malloc(&x, 0, 0, 0);
+    nm_access_use(&x.b[0], &x.t[1], &x.s[0], 1, us, 1);
+    assert_int_equal(x.b[0].life.count, 0);
+    do_op(&x, 0, -1, (int[]){0}, 1);
+    assert_int_equal(x.b[0].life.count, 1);
+    assert_true(x.b[0].life.first_us >= x.b[0].life.alloc_us);
 }
 
 /* A use that another thread noted after this one looked at the time of its free. */
 static void a_free_beside_a_use_ends_no_earlier(void **state)
 {
-    struct nm_access_block b = {.life = {.count = 2, .first_us = 9, .last_us = 8}};
-    nm_access_finish(&b, NULL, 5, 7, 1);
-    assert_int_equal(b.life.last_us, 9);
-    assert_int_equal(b.life.end_us, 9);
-    nm_access_finish(&b, NULL, 5, 12, 1);
-    assert_int_equal(b.life.end_us, 12);
+    struct nm_access b = {.count = 2, .first_us = 9, .last_us = 8};
+    nm_access_finish(&b, 0, NULL, 5, 7, 1);
+    assert_int_equal(b.last_us, 9);
+    assert_int_equal(b.end_us, 9);
+    nm_access_finish(&b, 0, NULL, 5, 12, 1);
+    assert_int_equal(b.end_us, 12);
 }
 
 /* --- the ordinal rules, by their definition --- */
@@ -565,6 +584,7 @@ int main(void)
         cmocka_unit_test(work_time_never_runs_backwards),
         cmocka_unit_test(a_pause_that_two_threads_end_counts_once),
         cmocka_unit_test(a_free_by_an_earlier_operation_ends_at_its_allocation),
+        cmocka_unit_test(a_use_from_before_a_block_is_not_its_own),
         cmocka_unit_test(a_free_beside_a_use_ends_no_earlier),
         cmocka_unit_test(ordinal_rules_by_definition),
         cmocka_unit_test(pages_of_any_block),
