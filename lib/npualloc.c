@@ -12,6 +12,8 @@
 #include <string.h>
 
 #define SEEN_CHUNK_SHIFT 8
+#define ATTEMPTS_MAX 64u
+#define READS_MAX 8192u /* about 10 ms */
 
 static int compare_blocks(const void *a, const void *b)
 {
@@ -136,14 +138,27 @@ static int read_once(struct npualloc_walk *w, struct error *reterr)
     return 0;
 }
 
+/* A server that allocates thousands of blocks a second changes a table of a hundred of them as
+ * often: as long as there is nothing to show, a table that is cheap to read is read again. */
+static bool is_worth_it(const struct image *image, unsigned attempt, unsigned attempts_max,
+                        bool has_best, uint64_t reads_before)
+{
+    if (attempt <= attempts_max)
+        return true;
+    return !has_best && attempt <= ATTEMPTS_MAX &&
+           image_stats(image)->reads - reads_before < READS_MAX;
+}
+
 int npualloc_read(struct image *image, const struct image_ranges *ranges, uint64_t allocator,
                   unsigned attempts_max, struct npualloc *ret, struct error *reterr)
 {
     struct npualloc best = {0};
     bool has_best = false;
+    uint64_t reads = image_stats(image)->reads;
     int r = -EAGAIN;
 
-    for (unsigned attempt = 1; attempt <= attempts_max; attempt++) {
+    for (unsigned attempt = 1; is_worth_it(image, attempt, attempts_max, has_best, reads);
+         attempt++) {
         struct npualloc out = {.attempts = attempt};
         struct npualloc_walk w = {
             .image = image, .ranges = ranges, .allocator = allocator, .out = &out};

@@ -66,7 +66,8 @@ struct npualloc {
 /*
  * Reads the table. `allocator` is the address of the allocator object: what NPUALLOC_SYMBOL points
  * to, or the allocator of any NPU tensor's storage. A torn read (counts or sums that disagree) is
- * repeated up to `attempts_max` times from fresh memory.
+ * repeated up to `attempts_max` times from fresh memory; a small one more often, as long as no
+ * reading was consistent.
  * Returns 0; -ENODATA there is no such table there; -EBADMSG it contradicts itself; -EAGAIN it
  * changes faster than it can be read; errors that ended reading; -ENOMEM. reterr says what did not
  * fit. Owns: npualloc_done(). Cost: about one read per two blocks.

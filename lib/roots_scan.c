@@ -43,8 +43,10 @@ static int blocks_read(struct walk *w)
         return -ENODATA;
     int r = npualloc_read(in->image, in->ranges, in->allocator, TABLE_ATTEMPTS, &table, &error);
     if (r < 0) {
+        if (res->s.has_blocks)
+            return r; /* those of the earlier reading stay */
         snprintf(res->s.blocks_reason, sizeof(res->s.blocks_reason), "%s", error.what);
-        res->s.is_torn = r != -ENODATA && !res->s.has_blocks;
+        res->s.is_torn = r != -ENODATA;
         return r;
     }
     free(res->blocks);

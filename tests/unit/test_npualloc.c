@@ -12,9 +12,9 @@
 
 static struct fake fake;
 
-static int table_read(struct fake *f, struct npualloc *ret, struct error *error)
+static int table_read_by(struct memory_reader reader, struct fake *f, struct npualloc *ret,
+                         struct error *error)
 {
-    struct memory_reader reader = fake_reader(f);
     struct image_limits limits = {0};
     struct image_ranges *ranges;
     struct image *image;
@@ -25,6 +25,11 @@ static int table_read(struct fake *f, struct npualloc *ret, struct error *error)
     image_free(image);
     image_ranges_free(ranges);
     return r;
+}
+
+static int table_read(struct fake *f, struct npualloc *ret, struct error *error)
+{
+    return table_read_by(fake_reader(f), f, ret, error);
 }
 
 static void test_live_and_free_blocks(void **state)
@@ -112,6 +117,44 @@ static void test_contradictions_are_refused(void **state)
     assert_string_equal(error.what, "the allocator has no block yet");
 }
 
+/* Each of the first readings of the head sees an element that is not in the table yet. */
+struct busy {
+    struct memory_reader below;
+    unsigned torn_left;
+};
+
+static int busy_read(void *userdata, uint64_t address, void *buffer, size_t bytes)
+{
+    struct busy *b = userdata;
+    uint64_t count = fake.allocator + 72, value;
+    int r = b->below.read(b->below.userdata, address, buffer, bytes);
+
+    if (r < 0 || !b->torn_left || count < address || count + 8 > address + bytes)
+        return r;
+    b->torn_left--;
+    memcpy(&value, (char *)buffer + (count - address), sizeof(value));
+    value++;
+    memcpy((char *)buffer + (count - address), &value, sizeof(value));
+    return r;
+}
+
+static void test_a_small_table_is_read_until_it_holds_still(void **state)
+{
+    struct busy busy = {.below = fake_reader(&fake), .torn_left = 40};
+    struct memory_reader reader = {.read = busy_read, .userdata = &busy};
+    struct npualloc a;
+    struct error error;
+
+    fake_worker(&fake);
+    assert_int_equal(table_read_by(reader, &fake, &a, &error), 0);
+    assert_int_equal(a.attempts, 41);
+    assert_true(a.is_complete);
+    npualloc_done(&a);
+    busy.torn_left = 1000; /* it never does: that ends, too */
+    assert_int_equal(table_read_by(reader, &fake, &a, &error), -EAGAIN);
+    assert_in_range(busy.torn_left, 1000 - 100, 1000 - 10);
+}
+
 /* As libtorch_npu's constructor leaves a table, in a process that never asks for device memory. */
 static void new_table(uint64_t at)
 {
@@ -190,6 +233,7 @@ int main(void)
         cmocka_unit_test(test_a_block_outside_its_pool_is_pending),
         cmocka_unit_test(test_contradictions_are_refused),
         cmocka_unit_test(test_an_allocator_that_was_never_used),
+        cmocka_unit_test(test_a_small_table_is_read_until_it_holds_still),
         cmocka_unit_test(test_totals_that_disagree),
         cmocka_unit_test(test_statistics_of_2_14),
     };
