@@ -68,8 +68,8 @@ static void print_row(const struct args *args, struct json_object *row)
            shown(known, row, "known_ns", COLUMN_DURATION, args),
            shown(interval, row, "interval_ns", COLUMN_DURATION, args));
     print_fullest(args, row);
-    printf("  of the time 50 %% up to %.0f %%, 95 %% up to %.0f %%, 99 %% up to %.0f %% full; "
-           "at 90 %% or more for %s\n",
+    printf("  half of the time at most %.0f %% full, 95 %% of it at most %.0f %%, 99 %% of it at "
+           "most %.0f %%; 90 %% or more for %s\n",
            number(row, "p50_ratio") * 100, number(row, "p95_ratio") * 100,
            number(row, "p99_ratio") * 100, shown(full, row, "full_ns", COLUMN_DURATION, args));
     print_fit(args, row);

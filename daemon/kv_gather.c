@@ -6,8 +6,8 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "analysis.h"
 #include "map.h"
 #include "procfacts.h"
 #include "store_kv.h"
@@ -130,10 +130,10 @@ static int on_device(void *userdata, const struct ledger_device_use *use)
  */
 static bool is_engine(struct manager *m, const struct target *t)
 {
-    const char *line = servers_line(m->servers, t->tgid);
+    const char *framework = servers_framework(servers_line(m->servers, t->tgid));
 
     return t->facts.role == TITLE_ENGINE ||
-           (t->facts.role == TITLE_OTHER && line && analysis_runs(line, "vllm") &&
+           (t->facts.role == TITLE_OTHER && framework && strcmp(framework, "vllm") == 0 &&
             ledger_each_device(m->ledger, t->tgid, on_device, NULL) > 0);
 }
 

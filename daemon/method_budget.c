@@ -42,8 +42,7 @@ static void list_servers(struct manager *m, struct list *list)
         size_t at = 0;
         const char *line = servers_line(m->servers, t->tgid);
         if (t->has_workers || list->count == SERVERS_SHOWN_MAX || !line ||
-            (!analysis_runs(line, "vllm") && !analysis_runs(line, "sglang") &&
-             strncmp(line, "VLLM::", 6) != 0))
+            (!servers_framework(line) && strncmp(line, "VLLM::", 6) != 0))
             continue; /* no server that is known to tell */
         if (ledger_each_device(m->ledger, t->tgid, on_device, NULL) <= 0)
             continue;

@@ -99,18 +99,27 @@ const char *servers_line(const struct servers *s, uint32_t tgid)
     return l ? l->text : NULL;
 }
 
+const char *servers_framework(const char *line)
+{
+    static const char *const names[] = {"vllm", "sglang"};
+
+    for (size_t i = 0; line && i < ARRAY_SIZE(names); i++)
+        if (analysis_runs(line, names[i]))
+            return names[i];
+    return NULL;
+}
+
 /* Sources: vLLM's and sglang's argument parsers. */
 static unsigned port_of(const char *line)
 {
+    const char *framework = servers_framework(line);
     char value[16], *end;
 
     if (analysis_option(line, "--port", value, sizeof(value))) {
         unsigned long port = strtoul(value, &end, 10);
         return *end == '\0' && port <= UINT16_MAX ? port : 0;
     }
-    if (analysis_runs(line, "sglang"))
-        return 30000;
-    return analysis_runs(line, "vllm") ? 8000 : 0;
+    return !framework ? 0 : strcmp(framework, "sglang") == 0 ? 30000 : 8000;
 }
 
 static bool listens(uint32_t tgid, unsigned port, uint64_t *ret_inode)

@@ -34,6 +34,9 @@ void servers_note(struct servers *s, const struct process_facts *facts);
  * next servers_note(). */
 const char *servers_line(const struct servers *s, uint32_t tgid);
 
+/* The framework whose command a line is, "vllm" or "sglang"; NULL another program, or line NULL. */
+const char *servers_framework(const char *line);
+
 /* Where a server answers HTTP: the port of its command line (else its framework's default), if the
  * process itself listens there and loopback reaches it. Nothing is connected to. Cost: its open
  * files and its network namespace's sockets. */

@@ -573,7 +573,7 @@ class Output(Case):
         self.assertRegex(block[0], r"^KV cache of server 1200 since 2027-01-03 18:13:20\.\d+: 11 d 13 h known, read every 1\.0* ?s$")
         self.assertRegex(block[1], r"^  fullest 50\.0 % \(10\.00 GiB of 20\.00 GiB per rank\) on 2027-01-09 13:06:40\.\d+, "
                                    r"12 requests ran, 3 waited; now 3\.1 %$")
-        self.assertRegex(block[2], r"^  of the time 50 % up to 10 %, 95 % up to 42 %, 99 % up to 48 % full; at 90 % or more for 0")
+        self.assertRegex(block[2], r"^  half of the time at most 10 % full, 95 % of it at most 42 %, 99 % of it at most 48 %; 90 % or more for 0")
         self.assertEqual(block[3], "  fits: gpu_memory_utilization 0.76, 11.00 GiB of KV cache hold the fullest and a tenth more; "
                                    "max_model_len up to 128128 tokens (one request alone)")
         self.assertRegex(block[4], r"^KV cache of server 1300, replica 1 \(exited\) since ")
