@@ -1042,6 +1042,9 @@ class Demo(Case):
         self.assertEqual(r.returncode, 0, r.stderr)
         started = [int(p) for p in read(pids).split()]
         self.assertEqual([x["tgid"] for x in json.loads(r.stdout)["ranks"]], started)
+        until = time.monotonic() + 10  # a signal takes its effect when the process gets a processor
+        while any(is_running(pid) for pid in started) and time.monotonic() < until:
+            time.sleep(0.01)
         for pid in started:
             self.assertFalse(is_running(pid))
 
