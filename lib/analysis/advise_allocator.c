@@ -37,7 +37,7 @@ static uint64_t slack_beyond(const struct advise_input *in)
 
 static bool is_refused(const struct rules *r)
 {
-    return r->settings.conf_text && !r->settings.conf_known;
+    return (r->settings.conf_text || r->settings.is_conf_shared) && !r->settings.conf_known;
 }
 
 static void advise_expandable(struct rules *r, const char *slack_text)

@@ -105,6 +105,13 @@ void settings_read(const struct analysis_settings *in, struct settings *ret)
         .is_vllm = strstr(title, "VLLM") || strstr(title, "vllm"),
         .is_eager = strstr(title, "--enforce-eager") != NULL,
     };
+    const char *shared = ret->conf_text ? NULL : settings_variable(in, SETTINGS_CONF_SHARED);
+    if (shared) {
+        ret->is_conf_shared = true;
+        ret->conf_known = false;
+        complain(ret, SETTINGS_CONF_SHARED, shared,
+                 "in force in torch_npu 2.14, not in earlier ones; which this is is not known");
+    }
     alloc_conf_init(&ret->conf);
     if (ret->conf_text && alloc_conf_parse(ret->conf_text, &ret->conf, &error) < 0) {
         ret->conf_known = false;

@@ -16,6 +16,9 @@
  * before; at which version between it changed is not known here. */
 #define SETTINGS_UTILIZATION 0.9
 #define SETTINGS_UTILIZATION_NEW 0.92
+/* torch's own name, which torch_npu 2.14 reads where the other is not set; 2.7 and 2.10 do not.
+ * Source: strings of their libraries. */
+#define SETTINGS_CONF_SHARED "PYTORCH_ALLOC_CONF"
 /* Finest step in which people set it. */
 #define SETTINGS_UTILIZATION_STEP 0.01
 
@@ -23,6 +26,7 @@ struct settings {
     bool environment_known; /* the environment was read */
     bool conf_known;        /* ... and PYTORCH_NPU_ALLOC_CONF is one that torch_npu takes */
     const char *conf_text;  /* NULL not set. Borrowed */
+    bool is_conf_shared; /* set by SETTINGS_CONF_SHARED only: whether it is in force is not known */
     struct alloc_conf conf;
     bool sleep_mode; /* CaMem refuses expandable segments */
     bool is_vllm, is_eager;
