@@ -220,15 +220,16 @@ static __noinline int nm_py_take(struct nm_py_state *st, u64 code, struct nm_py_
 /* A code object is believed only while it has the name that it was told by. */
 NM_INLINE int nm_py_is_believed(struct nm_py_state *st, const struct nm_py_marked *m)
 {
-    u32 at = m->at;
-    u64 name;
+    u64 name, at;
 
     if (!m->id)
         return 1;
     name = nm_py_pointer(m->code + st->process.layout.code_name);
     if (name == m->name)
         return 1;
-    if (at < NM_STACK_FRAMES) /* it is another stack, though the addresses are the same */
+    at = m->at;
+    asm volatile("" : "+r"(at)); /* in one register: Linux 6.1 believes no test of a copy */
+    if (at < NM_STACK_FRAMES)    /* it is another stack, though the addresses are the same */
         st->frames[at].name = name;
     return 0;
 }
@@ -270,6 +271,7 @@ static __noinline u32 nm_py_send(struct nm_py_state *st, u64 hash, u32 count, u3
     st->event.stack.stack = key.stack;
     st->event.stack.count = count;
     bytes = sizeof(st->event) + count * sizeof(st->frames[0]);
+    asm volatile("" : "+r"(bytes)); /* as above: the test is of what is sent */
     if (bytes > sizeof(st->event) + sizeof(st->frames))
         return 0;
     /* nothing is named until the daemon has looked */

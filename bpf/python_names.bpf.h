@@ -30,8 +30,8 @@ struct nm_py_code_record {
 NM_INLINE void nm_py_string(struct nm_py_state *st, struct nm_code_string *s, u64 address,
                             int from_end)
 {
-    u64 length, count, skip;
-    u32 state, width, bytes;
+    u64 length, count, skip, bytes; /* 64 bits: Linux 6.1 believes no test of a product's half */
+    u32 state, width;
 
     s->address = address;
     s->text_at = 0;

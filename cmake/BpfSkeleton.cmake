@@ -18,7 +18,7 @@ function(bpf_skeleton name source)
     list(TRANSFORM defines PREPEND -D)
     set(include_arch)
     if(CMAKE_C_LIBRARY_ARCHITECTURE)
-        set(include_arch -idirafter /usr/include/${CMAKE_C_LIBRARY_ARCHITECTURE})
+        set(include_arch -idirafter ${CMAKE_SYSROOT}/usr/include/${CMAKE_C_LIBRARY_ARCHITECTURE})
     endif()
     add_custom_command(
         OUTPUT ${object}

@@ -140,7 +140,7 @@ int probe_set_program_fd(const struct probe_set *set, const char *prefix, const 
 
 static int explain_load(int r, struct error *reterr)
 {
-    if (r == -EPERM || r == -EACCES) {
+    if (r == -EPERM) { /* EACCES is what the verifier refuses with, whoever asks */
         error_set(reterr, r, "cannot load the kernel programs: %s", strerror(-r));
         return error_fix(reterr, r, "run as root, or with CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN");
     }
@@ -204,7 +204,7 @@ int probe_set_new(const struct probe_set_config *config, struct probe_set **ret,
                     : kernel_has_task_storage() ? PROBE_LINK_PERF
                                                 : PROBE_LINK_PERF_LEGACY;
     r = set_load(set, &with, reterr);
-    if (r < 0 && r != -EPERM && r != -EACCES && with.python_enabled) {
+    if (r < 0 && r != -EPERM && with.python_enabled) {
         log_notice("this kernel refuses the walk of Python frames: no phases");
         with.python_enabled = false;
         set_close(set);
