@@ -65,9 +65,12 @@ struct {
 SEC("uretprobe") int leave_any(struct pt_regs *ctx)
 {
     struct nm_thread *t = nm_thread_get(bpf_get_current_pid_tgid(), 0);
-    u32 row = t ? t->leaving : 0;
+    u64 row = t ? t->leaving : 0;
 
-    return row && row < NM_ROW_COUNT ? nm_leave_of(ctx, row) : 0;
+    if (!row)
+        return 0;
+    asm volatile("" : "+r"(row)); /* else one test of row - 1, which bounds another register */
+    return row < NM_ROW_COUNT ? nm_leave_of(ctx, row) : 0;
 }
 
 NM_INLINE int nm_row_leave(struct pt_regs *ctx, u32 row, u32 level)
