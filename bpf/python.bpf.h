@@ -64,7 +64,7 @@ static __noinline int nm_py_search(struct nm_py_state *st)
     struct nm_py_hunt hunt = {.st = st};
 
     hunt.interpreter = nm_py_pointer(st->process.interpreters);
-    if (nm_has_loop) {
+    if (NM_HAS_LOOP) {
         bpf_loop(NM_PY_THREADS, nm_py_hunt_step, &hunt, 0);
     } else {
         for (int i = 0; i < NM_PY_THREADS_UNROLLED; i++)
@@ -351,7 +351,7 @@ NM_INLINE u64 nm_py_hash(struct nm_py_state *st)
     u32 count = st->found.count;
 
     st->event.stack.hash = 0;
-    if (nm_has_loop) {
+    if (NM_HAS_LOOP) {
         bpf_loop(count, nm_py_hash_step, &st, 0);
     } else {
         for (u32 i = 0; i < NM_PY_STEPS_UNROLLED && i < count; i++)
@@ -378,7 +378,7 @@ static __noinline u64 nm_py_walk(struct nm_py_state *st, u64 frame)
     w->tier = 15;
     st->window_bytes = 0;
     st->window_at = 0;
-    if (nm_has_loop) {
+    if (NM_HAS_LOOP) {
         chain.st = st;
         chain.frame = frame;
         bpf_loop(NM_PY_STEPS, nm_py_loop, &chain, 0);

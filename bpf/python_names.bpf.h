@@ -113,7 +113,7 @@ NM_INLINE void nm_py_names(struct nm_py_state *st)
     }
     if (st->names_count >= NM_PY_NAMES_MAX)
         return;
-    if (nm_has_loop) {
+    if (NM_HAS_LOOP) {
         bpf_loop(NM_STACK_FRAMES, nm_py_name_step, NULL, 0);
     } else {
         for (u32 i = 0; i < NM_PY_NAMES_UNROLLED; i++)

@@ -24,6 +24,13 @@
 /* Set by the daemon before load: 0 where the kernel refuses the walk. */
 const volatile __u32 nm_py_enabled = 1;
 const volatile __u32 nm_has_loop = 1; /* 0: kernel before 5.17, without bpf_loop() */
+/* A kernel before 5.13 does not count the functions that are only callbacks, and refuses a program
+ * that has one, even where nothing gets there. */
+#ifdef NM_LEGACY
+#define NM_HAS_LOOP 0
+#else
+#define NM_HAS_LOOP nm_has_loop
+#endif
 /* Stacks are not sent while more than this waits in the ring: events come first. */
 const volatile __u64 nm_py_backlog_bytes = 8 * 1024 * 1024;
 /* Changed by the daemon while running. */

@@ -12,6 +12,9 @@ TEST_RPM="git libcmocka-devel strace ShellCheck python3 sqlite socat jq systemd 
 BENCH_DEB="bpftrace bpfcc-tools linux-headers-$(dpkg --print-architecture 2>/dev/null)"
 BENCH_RPM="bpftrace bcc-tools kernel-devel"
 
+# an emulated machine for other kernels (tests/kernels/run.sh)
+KERNELS_DEB="qemu-system-x86 busybox-static cpio debian-archive-keyring"
+
 say() { printf '%s\n' "$*" >&2; }
 
 # Packages of the list that are not installed.
@@ -25,13 +28,15 @@ missing_packages() {
     fi
 }
 
-# install_packages WHAT: build, test or bench
+# install_packages WHAT: build, test, bench or kernels (Debian only)
 install_packages() {
     local list missing
     case "$1-$(command -v apt-get >/dev/null && echo deb || echo rpm)" in
     build-deb) list=$BUILD_DEB ;; build-rpm) list=$BUILD_RPM ;;
     test-deb) list=$TEST_DEB ;; test-rpm) list=$TEST_RPM ;;
     bench-deb) list=$BENCH_DEB ;; bench-rpm) list=$BENCH_RPM ;;
+    kernels-deb) list=$KERNELS_DEB ;;
+    *) say "npumem: the packages of $1 are not known here"; return 1 ;;
     esac
     # shellcheck disable=SC2086
     missing=$(missing_packages $list)
