@@ -153,8 +153,8 @@ static void window_begin(struct access_window *w, const struct scan_result *scan
     if (r >= 0)
         r = access_blocks_begin(w);
     if (r >= 0)
-        r = sd_event_add_time_relative(m->event, &w->timer, CLOCK_MONOTONIC,
-                                       w->request.for_ns / 1000 + IN_FLIGHT_US, 0, on_time, w);
+        r = sd_event_add_time(m->event, &w->timer, CLOCK_BOOTTIME, w->end_ns / 1000 + IN_FLIGHT_US,
+                              1, on_time, w);
     if (r >= 0)
         r = sd_event_add_time_relative(m->event, &w->look_timer, CLOCK_MONOTONIC, LOOK_NS / 1000, 0,
                                        on_look, w);

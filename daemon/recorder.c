@@ -259,8 +259,8 @@ int recorder_start(struct recorder *r, uint32_t tgid, uint64_t for_ns, struct re
     if (k == 0) {
         k = recording_snapshot(rec);
         if (k == 0 && for_ns)
-            k = sd_event_add_time_relative(r->m->event, &rec->timer, CLOCK_MONOTONIC, for_ns / 1000,
-                                           1000, on_time, rec);
+            k = sd_event_add_time(r->m->event, &rec->timer, CLOCK_BOOTTIME,
+                                  (rec->header.begin_boot_ns + for_ns) / 1000, 1000, on_time, rec);
         if (k < 0)
             probe_set_detail(r->m->probes, tgid, false);
     }
