@@ -57,6 +57,14 @@ struct json_object *ask_filters(const struct args *args)
     return o;
 }
 
+void ask_period(const struct args *args, struct json_object *parameters)
+{
+    if (args->since_ns)
+        json_object_object_add(parameters, "since_ns", json_object_new_int64(args->since_ns));
+    if (args->until_ns)
+        json_object_object_add(parameters, "until_ns", json_object_new_int64(args->until_ns));
+}
+
 int ask(const struct args *args, const char *method, struct json_object *parameters,
         struct json_object **ret, struct error *reterr)
 {

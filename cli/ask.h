@@ -16,6 +16,9 @@ const char *ask_socket(const struct args *args);
 /* A new parameters object with the filters of args. The caller puts it. */
 struct json_object *ask_filters(const struct args *args);
 
+/* Adds --since and --until, where they were given. */
+void ask_period(const struct args *args, struct json_object *parameters);
+
 /* One call on a connection of its own; ret: the document. Returns a negative errno of client.h. */
 int ask(const struct args *args, const char *method, struct json_object *parameters,
         struct json_object **ret, struct error *reterr);

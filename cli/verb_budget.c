@@ -212,9 +212,6 @@ int verb_budget(const struct args *args)
     if (rows_check_fields(args, flat_columns, ARRAY_SIZE(flat_columns), &error) < 0)
         return fail(EXIT_USAGE, &error);
     struct json_object *parameters = ask_filters(args);
-    if (args->since_ns)
-        json_object_object_add(parameters, "since_ns", json_object_new_int64(args->since_ns));
-    if (args->until_ns)
-        json_object_object_add(parameters, "until_ns", json_object_new_int64(args->until_ns));
+    ask_period(args, parameters);
     return ask_extend_and_show(args, "Budget", parameters, kv_usage_add, "ranks", render);
 }

@@ -135,10 +135,7 @@ int verb_leaks(const struct args *args)
     if (args->from)
         return trace_file_show(args, leaks_recording_write, render);
     struct json_object *parameters = ask_filters(args);
-    if (args->since_ns)
-        json_object_object_add(parameters, "since_ns", json_object_new_int64(args->since_ns));
-    if (args->until_ns)
-        json_object_object_add(parameters, "until_ns", json_object_new_int64(args->until_ns));
+    ask_period(args, parameters);
     if (args->mark)
         json_object_object_add(parameters, "mark", json_object_new_string(args->mark));
     return ask_and_show(args, "Leaks", parameters, NULL, render);

@@ -68,10 +68,7 @@ int verb_ls(const struct args *args)
     if (args->min_size_bytes)
         json_object_object_add(parameters, "min_bytes",
                                json_object_new_int64((int64_t)args->min_size_bytes));
-    if (args->since_ns)
-        json_object_object_add(parameters, "since_ns", json_object_new_int64(args->since_ns));
-    if (args->until_ns)
-        json_object_object_add(parameters, "until_ns", json_object_new_int64(args->until_ns));
+    ask_period(args, parameters);
     if (args->streams.count) {
         struct json_object *streams = json_object_new_array();
         for (size_t i = 0; i < args->streams.count; i++)

@@ -171,9 +171,6 @@ int verb_timeline(const struct args *args)
         json_object_object_add(parameters, "limit", json_object_new_int64((int64_t)limit));
     if (args->steps)
         json_object_object_add(parameters, "steps", json_object_new_int64((int64_t)args->steps));
-    if (args->since_ns)
-        json_object_object_add(parameters, "since_ns", json_object_new_int64(args->since_ns));
-    if (args->until_ns)
-        json_object_object_add(parameters, "until_ns", json_object_new_int64(args->until_ns));
+    ask_period(args, parameters);
     return ask_and_show(args, "Timeline", parameters, NULL, render);
 }

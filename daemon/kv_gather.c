@@ -121,11 +121,6 @@ static bool has_row(const struct gather *g, uint32_t tgid)
     return false;
 }
 
-static int on_device(void *userdata, const struct ledger_device_use *use)
-{
-    return use->physical_bytes > 0;
-}
-
 /* Whether a scheduler is to be expected in it: an engine, or a vLLM that holds the memory itself.
  */
 static bool is_engine(struct manager *m, const struct target *t)
@@ -134,7 +129,7 @@ static bool is_engine(struct manager *m, const struct target *t)
 
     return t->facts.role == TITLE_ENGINE ||
            (t->facts.role == TITLE_OTHER && framework && strcmp(framework, "vllm") == 0 &&
-            ledger_each_device(m->ledger, t->tgid, on_device, NULL) > 0);
+            ledger_holds_memory(m->ledger, t->tgid));
 }
 
 static void silent_add(struct gather *g)

@@ -29,11 +29,6 @@ struct list {
     size_t count;
 };
 
-static int on_device(void *userdata, const struct ledger_device_use *use)
-{
-    return use->physical_bytes > 0;
-}
-
 /* Each server once, by the first of its living processes that holds device memory. */
 static void list_servers(struct manager *m, struct list *list)
 {
@@ -44,7 +39,7 @@ static void list_servers(struct manager *m, struct list *list)
         if (t->has_workers || list->count == SERVERS_SHOWN_MAX || !line ||
             (!servers_framework(line) && strncmp(line, "VLLM::", 6) != 0))
             continue; /* no server that is known to tell */
-        if (ledger_each_device(m->ledger, t->tgid, on_device, NULL) <= 0)
+        if (!ledger_holds_memory(m->ledger, t->tgid))
             continue;
         while (at < list->count && list->servers[at].tgid != server)
             at++;

@@ -318,6 +318,15 @@ void json_kindex(struct json *j, const char *key, int64_t value)
     json_ki64_or_null(j, key, value >= 0, value);
 }
 
+void json_kdouble_or_null(struct json *j, const char *key, bool is_known, double value)
+{
+    json_key(j, key);
+    if (is_known)
+        json_double(j, value);
+    else
+        json_null(j);
+}
+
 void json_kdouble(struct json *j, const char *key, double value)
 {
     json_key(j, key);

@@ -48,6 +48,7 @@ void json_khex(struct json *j, const char *key, uint64_t value); /* "0x..." */
 /* null unless the value is known */
 void json_ki64_or_null(struct json *j, const char *key, bool is_known, int64_t value);
 void json_ku64_or_null(struct json *j, const char *key, bool is_known, uint64_t value);
+void json_kdouble_or_null(struct json *j, const char *key, bool is_known, double value);
 /* a rank, a device, a place: null below 0 */
 void json_kindex(struct json *j, const char *key, int64_t value);
 

@@ -327,6 +327,7 @@ int ledger_each_label(const struct ledger *l,
 int ledger_each_process(const struct ledger *l, int (*fn)(void *, const struct ledger_process *),
                         void *userdata);
 const struct ledger_process *ledger_find_process(const struct ledger *l, uint32_t tgid);
+bool ledger_holds_memory(const struct ledger *l, uint32_t tgid); /* physical, on any device */
 int ledger_each_device(const struct ledger *l, uint32_t tgid,
                        int (*fn)(void *, const struct ledger_device_use *), void *userdata);
 int ledger_each_owner(const struct ledger *l, uint32_t tgid,

@@ -40,6 +40,15 @@ int ledger_each_device(const struct ledger *l, uint32_t tgid,
     return 0;
 }
 
+bool ledger_holds_memory(const struct ledger *l, uint32_t tgid)
+{
+    const struct process *p = process_find(l, tgid);
+    for (uint32_t i = 0; p && i < p->device_count; i++)
+        if (p->devices[i].use.physical_bytes > 0)
+            return true;
+    return false;
+}
+
 static const struct device_use *pool_device(const struct process *p, const struct pool *pool)
 {
     return device_find(p, process_logical_device(p, pool->pub.device));

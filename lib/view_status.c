@@ -29,11 +29,7 @@ static void write_targets(const struct ledger *l, const struct view_context *c,
         json_kstr(j, "level", t->level);
         json_kstr(j, "coverage", t->coverage);
         json_kstr(j, "reason", t->reason);
-        json_key(j, "overhead_ratio");
-        if (t->overhead_ratio >= 0)
-            json_double(j, t->overhead_ratio);
-        else
-            json_null(j);
+        json_kdouble_or_null(j, "overhead_ratio", t->overhead_ratio >= 0, t->overhead_ratio);
         json_kstr(j, "blocks_read", t->blocks_read);
         json_kstr(j, "blocks_reason", t->blocks_reason);
         json_kstr(j, "names_read", t->names_read);

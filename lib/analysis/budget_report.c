@@ -67,11 +67,7 @@ void budget_write(const struct budget_input *in, const struct budget_result *r, 
     json_kstr(j, "verdict", verdicts[r->verdict]);
     json_kstr(j, "reason", r->reason);
     json_kstr(j, "complaint", r->complaint[0] ? r->complaint : NULL);
-    json_key(j, "utilization");
-    if (r->utilization > 0)
-        json_double(j, r->utilization);
-    else
-        json_null(j);
+    json_kdouble_or_null(j, "utilization", r->utilization > 0, r->utilization);
     json_kstr(j, "utilization_source", r->utilization_source);
     for (size_t i = 0; i < BUDGET_TERM_COUNT; i++) {
         char key[48];

@@ -149,15 +149,6 @@ int kv_span_fills_parse(const char *text, struct kv_span *ret)
     return sum == ret->readings ? 0 : -EBADMSG;
 }
 
-static void write_double(struct json *j, const char *key, bool is_known, double value)
-{
-    json_key(j, key);
-    if (is_known)
-        json_double(j, value);
-    else
-        json_null(j);
-}
-
 static void write_fit(const struct kv_history *h, const struct kv_history_rank *rank,
                       struct json *j)
 {
@@ -175,7 +166,7 @@ static void write_fit(const struct kv_history *h, const struct kv_history_rank *
     json_ku64_or_null(j, "most_bytes", rank->kv_bytes != 0, fit.used_bytes);
     json_ku64_or_null(j, "fits_bytes", fit.needed_bytes != 0, fit.needed_bytes);
     json_ku64_or_null(j, "fits_model_len", fit.model_len != 0, fit.model_len);
-    write_double(j, "fits_utilization", fit.utilization > 0, fit.utilization);
+    json_kdouble_or_null(j, "fits_utilization", fit.utilization > 0, fit.utilization);
 }
 
 void kv_history_write(const struct kv_history_row *row, const struct kv_history_rank *rank,
@@ -195,17 +186,18 @@ void kv_history_write(const struct kv_history_row *row, const struct kv_history_
     json_ku64(j, "samples", h->readings);
     json_ku64(j, "interval_ns", row->interval_ns);
     json_ku64_or_null(j, "blocks", is_known, h->newest.usable_blocks);
-    write_double(j, "usage_ratio", is_known && row->is_alive,
-                 is_known ? (double)h->newest.last_blocks / (double)h->newest.usable_blocks : 0);
-    write_double(j, "most_ratio", is_known, fill_of(&h->most));
+    json_kdouble_or_null(j, "usage_ratio", is_known && row->is_alive,
+                         is_known ? (double)h->newest.last_blocks / (double)h->newest.usable_blocks
+                                  : 0);
+    json_kdouble_or_null(j, "most_ratio", is_known, fill_of(&h->most));
     json_ku64_or_null(j, "most_ns", is_known, h->most.most_wall_ns);
     json_ku64_or_null(j, "most_running", is_known && h->most.running != KV_POOL_UNKNOWN,
                       h->most.running);
     json_ku64_or_null(j, "most_waiting", is_known && h->most.waiting != KV_POOL_UNKNOWN,
                       h->most.waiting);
-    write_double(j, "p50_ratio", is_known, kv_history_percentile(h, 0.50));
-    write_double(j, "p95_ratio", is_known, kv_history_percentile(h, 0.95));
-    write_double(j, "p99_ratio", is_known, kv_history_percentile(h, 0.99));
+    json_kdouble_or_null(j, "p50_ratio", is_known, kv_history_percentile(h, 0.50));
+    json_kdouble_or_null(j, "p95_ratio", is_known, kv_history_percentile(h, 0.95));
+    json_kdouble_or_null(j, "p99_ratio", is_known, kv_history_percentile(h, 0.99));
     json_ku64(j, "full_ns", h->full_ns);
     write_fit(h, rank, j);
     json_kstr(j, "reason", is_known ? NULL : row->reason ? row->reason : "not read yet");
