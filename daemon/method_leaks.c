@@ -4,7 +4,7 @@
  *
  * Owns: the window, the marks that divide it, and what of the live ledger the judge asks for. What
  * is alive, and what a card has free, is only known of now: of when the samples are read, which
- * takes a while (series_read.h).
+ * takes a while (series_call.h).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 #include "leak_steps.h"
 #include "method_context.h"
 #include "methods.h"
-#include "series_read.h"
+#include "series_call.h"
 #include "view_rows.h"
 
 #define WINDOW_DEFAULT_NS (6 * 3600ull * 1000000000)
@@ -27,7 +27,6 @@
 struct question {
     struct manager *m;
     struct api_call *call;
-    struct series_read *read;
     struct method_filter filter;
     struct view_context context;
     uint64_t since_ns, until_ns; /* wall */
@@ -176,7 +175,7 @@ static int on_point(void *userdata, struct store_series *from, const struct stor
 /* The samples are read: what else is asked is asked of now. */
 static void on_read(void *userdata, int r)
 {
-    _cleanup_(question_freep) struct question *q = userdata;
+    struct question *q = userdata;
     struct json j = {};
 
     manager_sync_cards(q->m);
@@ -187,12 +186,9 @@ static void on_read(void *userdata, int r)
     method_document_answer(q->call, "leaks", &j, r);
 }
 
-static void on_close(struct api_call *call, void *userdata)
+static void on_done(void *userdata)
 {
-    struct question *q = userdata;
-
-    series_read_cancel(q->m->reads, q->read);
-    question_free(q);
+    question_free(userdata);
 }
 
 /* The window, and the marks in it. Returns 1; 0 after the error reply; negative errno. */
@@ -247,10 +243,8 @@ int method_leaks(struct api_call *call, void *userdata)
                                  .point_fn = on_point,
                                  .ended_fn = on_read,
                                  .userdata = q};
-    r = series_read_begin(m->reads, &query, &q->read);
-    if (r < 0)
-        return r;
-    api_call_defer(call);
-    api_call_on_close(call, on_close, TAKE_PTR(q));
-    return 0;
+    r = series_call_begin(m->reads, call, &query, on_done);
+    if (r == 0)
+        TAKE_PTR(q);
+    return r;
 }

@@ -4,7 +4,7 @@
  *
  * Owns: which samples are which series. An owner that is in no row of a moment at which its process
  * was sampled held nothing then. The samples are read while the loop does other things, too
- * (series_read.h).
+ * (series_call.h).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "map.h"
 #include "method_context.h"
 #include "methods.h"
-#include "series_read.h"
+#include "series_call.h"
 #include "timeline.h"
 #include "view_rows.h"
 
@@ -42,7 +42,6 @@ struct owned {
 struct gather {
     struct manager *m;
     struct api_call *call;
-    struct series_read *read;
     struct method_filter filter;
     struct view_context context;
     struct timeline *timeline;
@@ -217,7 +216,7 @@ static int document(struct gather *g, struct json *j)
 
 static void on_read(void *userdata, int r)
 {
-    _cleanup_(gather_freep) struct gather *g = userdata;
+    struct gather *g = userdata;
     struct json j = {};
 
     if (r == 0 && g->filter.tgid_count && !g->wanted) {
@@ -231,12 +230,9 @@ static void on_read(void *userdata, int r)
     method_document_answer(g->call, "timeline", &j, r);
 }
 
-static void on_close(struct api_call *call, void *userdata)
+static void on_done(void *userdata)
 {
-    struct gather *g = userdata;
-
-    series_read_cancel(g->m->reads, g->read);
-    gather_free(g);
+    gather_free(userdata);
 }
 
 /* The window and its steps. Returns 1; 0 after the error reply; negative errno. */
@@ -270,7 +266,7 @@ static int read_begin(struct gather *g)
 
     map_init(&g->lives, sizeof(struct life), 5, NULL);
     map_init(&g->owned, sizeof(struct owned), 6, NULL);
-    return series_read_begin(g->m->reads, &query, &g->read);
+    return series_call_begin(g->m->reads, g->call, &query, on_done);
 }
 
 int method_timeline(struct api_call *call, void *userdata)
@@ -305,9 +301,7 @@ int method_timeline(struct api_call *call, void *userdata)
     if (r <= 0)
         return r;
     r = read_begin(g);
-    if (r < 0)
-        return r;
-    api_call_defer(call);
-    api_call_on_close(call, on_close, TAKE_PTR(g));
-    return 0;
+    if (r == 0)
+        TAKE_PTR(g);
+    return r;
 }
