@@ -68,6 +68,12 @@ struct {
     __type(value, struct nm_access_stream);
 } access_streams SEC(".maps");
 
+/* Nothing is noted any more. A window without an end so far is not over: it follows the blocks. */
+NM_INLINE int nm_access_is_over(const struct nm_access_window *w, u64 now)
+{
+    return w->end_ns && now >= w->end_ns;
+}
+
 /* State of the current thread in this window, made at first use. */
 NM_INLINE struct nm_access_thread *nm_access_thread_get(const struct nm_access_window *w, u32 tid)
 {
@@ -237,7 +243,7 @@ NM_INLINE int nm_access_run(struct pt_regs *ctx, u32 action, u32 a, u32 b, u32 k
     u64 args[NM_ACCESS_ARGS] = {};
     struct nm_access_thread *t;
 
-    if (!w || now >= w->end_ns)
+    if (!w || !w->end_ns || nm_access_is_over(w, now))
         return 0;
     t = nm_access_thread_get(w, (u32)pid_tgid);
     if (!t)
@@ -323,7 +329,7 @@ __attribute__((noinline)) int nm_access_alloc(u64 address, u64 bytes, u64 stream
     struct nm_access_thread *t;
     struct nm_access_stream *s;
 
-    if (!w || (w->end_ns && now >= w->end_ns))
+    if (!w || nm_access_is_over(w, now))
         return 0;
     block.life.address = address;
     block.life.stream = stream;
@@ -358,7 +364,7 @@ __attribute__((noinline)) int nm_access_free(u64 address, u32 start_ticks)
     struct nm_access_stream *s;
     struct nm_event *e;
 
-    if (!w || !blocks || (w->end_ns && now >= w->end_ns))
+    if (!w || !blocks || nm_access_is_over(w, now))
         return 0;
     if (!w->end_ns) {
         struct nm_access_block gone = {.life.flags = NM_ACCESS_GONE};
