@@ -44,6 +44,7 @@ void advise_input_init(struct advise_input *ret)
         .retry_bytes = ANALYSIS_UNKNOWN,
         .workspace_bytes = ANALYSIS_UNKNOWN,
     };
+    settings_read(&ret->settings, &ret->read); /* of nothing: the defaults */
 }
 
 void advise_more_in(const struct rules *r, const char *verb)
@@ -59,7 +60,7 @@ static const char *variable(const struct rules *r, const char *name)
 
 const char *advise_confidence(const struct rules *r, const char *best)
 {
-    return r->settings.environment_known ? best : "low";
+    return r->settings->environment_known ? best : "low";
 }
 
 /*
@@ -119,7 +120,7 @@ static void rule_hccl(struct rules *r)
     const struct advise_input *in = r->in;
     const char *text = variable(r, "HCCL_BUFFSIZE");
     char to[24], from[24], bytes[UNITS_TEXT_BYTES];
-    uint64_t now = r->settings.hccl_mb;
+    uint64_t now = r->settings->hccl_mb;
 
     if (!in->hccl_default_count || in->hccl_default_bytes < HCCL_WORTH_BYTES || !now)
         return; /* a value that is no number HCCL does not take either */
@@ -278,11 +279,10 @@ static void rule_budget(struct rules *r)
 
 void advise_compute(const struct advise_input *in, struct advise_result *ret)
 {
-    struct rules r = {.in = in, .list = &ret->advice};
+    struct rules r = {.in = in, .settings = &in->read, .list = &ret->advice};
 
     memset(ret, 0, sizeof(*ret));
-    settings_read(&in->settings, &r.settings);
-    memcpy(ret->complaint, r.settings.complaint, sizeof(ret->complaint));
+    memcpy(ret->complaint, in->read.complaint, sizeof(ret->complaint));
     advise_allocator(&r);
     rule_streams(&r);
     rule_atb(&r);

@@ -31,6 +31,7 @@ struct advise_input {
     uint32_t tgid;
     int32_t rank, device; /* -1 not known */
     struct analysis_settings settings;
+    struct settings read; /* what they say, settings_read() */
 
     /* The caching allocator; ANALYSIS_UNKNOWN. */
     uint64_t reserved_bytes, allocated_bytes, active_bytes;
@@ -57,7 +58,7 @@ struct advise_input {
     const struct budget_result *budget; /* NULL none */
 };
 
-/* An input of which nothing is known. */
+/* An input of which nothing is known. Whoever sets `settings` reads them, too. */
 void advise_input_init(struct advise_input *ret);
 
 struct advise_result {

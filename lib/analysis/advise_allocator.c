@@ -37,7 +37,7 @@ static uint64_t slack_beyond(const struct advise_input *in)
 
 static bool is_refused(const struct rules *r)
 {
-    return (r->settings.conf_text || r->settings.is_conf_shared) && !r->settings.conf_known;
+    return (r->settings->conf_text || r->settings->is_conf_shared) && !r->settings->conf_known;
 }
 
 static void advise_expandable(struct rules *r, const char *slack_text)
@@ -48,16 +48,16 @@ static void advise_expandable(struct rules *r, const char *slack_text)
 
     if (is_seen && in->unmap_bytes < ADVISE_WORTH_BYTES)
         return; /* pieces smaller than a granule stay mapped */
-    settings_conf_with(&r->settings, "expandable_segments:True", to, sizeof(to));
+    settings_conf_with(r->settings, "expandable_segments:True", to, sizeof(to));
     if (is_seen)
-        advice_add(r->list, ALLOC_CONF_NAME, r->settings.conf_text, to, in->unmap_bytes,
+        advice_add(r->list, ALLOC_CONF_NAME, r->settings->conf_text, to, in->unmap_bytes,
                    advise_confidence(r, "high"),
                    "%s are reserved and not used; %s of it lie in segments that a block keeps, "
                    "where no empty_cache() gives them back. Expandable ones give back all whole "
                    "granules",
                    slack_text, units_format_bytes(part, in->pinned_free_bytes, UNITS_AUTO));
     else
-        advice_add(r->list, ALLOC_CONF_NAME, r->settings.conf_text, to, ANALYSIS_UNKNOWN,
+        advice_add(r->list, ALLOC_CONF_NAME, r->settings->conf_text, to, ANALYSIS_UNKNOWN,
                    advise_confidence(r, "medium"),
                    "%s are reserved and not used; in which pieces is not known: that is the most "
                    "that it could save",
@@ -76,15 +76,15 @@ static void advise_max_split(struct rules *r, const char *slack_text)
     if (i == ADVISE_SPLITS)
         return; /* segments too small for any of them */
     snprintf(item, sizeof(item), "max_split_size_mb:%u", advise_split_mb[i]);
-    settings_conf_with(&r->settings, item, to, sizeof(to));
-    advice_add(r->list, ALLOC_CONF_NAME, r->settings.conf_text, to, ANALYSIS_UNKNOWN,
+    settings_conf_with(r->settings, item, to, sizeof(to));
+    advice_add(r->list, ALLOC_CONF_NAME, r->settings->conf_text, to, ANALYSIS_UNKNOWN,
                advise_confidence(r, "low"),
                "%s are reserved and not used, and %s excludes expandable_segments; large blocks "
                "that stay whole can go back",
                slack_text,
-               r->settings.sleep_mode                  ? "sleep mode"
-               : r->settings.conf.keys & ALLOC_CONF_GC ? "garbage_collection_threshold"
-                                                       : "its own setting");
+               r->settings->sleep_mode                  ? "sleep mode"
+               : r->settings->conf.keys & ALLOC_CONF_GC ? "garbage_collection_threshold"
+                                                        : "its own setting");
     advise_more_in(r, "whatif");
 }
 
@@ -92,7 +92,7 @@ static void advise_max_split(struct rules *r, const char *slack_text)
 static void rule_pieces(struct rules *r)
 {
     const struct advise_input *in = r->in;
-    const struct alloc_conf *conf = &r->settings.conf;
+    const struct alloc_conf *conf = &r->settings->conf;
     uint64_t slack = slack_beyond(in);
     char text[UNITS_TEXT_BYTES];
     unsigned others = conf->keys & (ALLOC_CONF_MAX_SPLIT | ALLOC_CONF_GC);
@@ -101,7 +101,7 @@ static void rule_pieces(struct rules *r)
         (advise_known(in->pinned_free_bytes) && in->pinned_free_bytes < ADVISE_WORTH_BYTES))
         return; /* what lies in empty segments goes back by itself when it is needed */
     units_format_bytes(text, slack, UNITS_AUTO);
-    if (!r->settings.sleep_mode && !others && !(conf->keys & ALLOC_CONF_EXPANDABLE))
+    if (!r->settings->sleep_mode && !others && !(conf->keys & ALLOC_CONF_EXPANDABLE))
         advise_expandable(r, text);
     else if (!(conf->keys & ALLOC_CONF_MAX_SPLIT))
         advise_max_split(r, text);
@@ -145,7 +145,7 @@ static unsigned threshold_tenths(const struct advise_input *in, unsigned percent
 static bool rule_threshold(struct rules *r)
 {
     const struct advise_input *in = r->in;
-    const struct alloc_conf *conf = &r->settings.conf;
+    const struct alloc_conf *conf = &r->settings->conf;
     bool has_fraction = conf->keys & ALLOC_CONF_FRACTION && conf->memory_fraction < 1;
     bool has_threshold = conf->keys & ALLOC_CONF_GC;
     unsigned percent = limit_percent(in);
@@ -156,13 +156,13 @@ static bool rule_threshold(struct rules *r)
         (has_threshold && has_fraction))
         return false;
     snprintf(item, sizeof(item), "garbage_collection_threshold:0.%u", tenths);
-    settings_conf_with(&r->settings, item, conf_to, sizeof(conf_to));
+    settings_conf_with(r->settings, item, conf_to, sizeof(conf_to));
     if (has_threshold)
         snprintf(to, sizeof(to), "0.%02u", percent);
     else
         snprintf(to, sizeof(to), "0.%02u, with %s=%s", percent, ALLOC_CONF_NAME, conf_to);
     advice_add(r->list, has_fraction ? ALLOC_CONF_NAME : "set_per_process_memory_fraction",
-               has_fraction ? r->settings.conf_text : NULL, has_fraction ? conf_to : to,
+               has_fraction ? r->settings->conf_text : NULL, has_fraction ? conf_to : to,
                ANALYSIS_UNKNOWN, has_threshold ? "low" : advise_confidence(r, "medium"),
                "%" PRIu64 " request%s failed first and emptied the whole cache; %s",
                in->recovered_retries, in->recovered_retries == 1 ? "" : "s",
@@ -182,7 +182,7 @@ static void rule_fraction(struct rules *r)
 
     if (!advise_known(in->others_bytes) || !advise_known(in->total_bytes) || !unused || !percent ||
         in->others_bytes < in->total_bytes / 100 * OTHERS_PERCENT ||
-        r->settings.conf.keys & ALLOC_CONF_FRACTION)
+        r->settings->conf.keys & ALLOC_CONF_FRACTION)
         return;
     snprintf(to, sizeof(to), "0.%02u", percent);
     advice_add(r->list, "set_per_process_memory_fraction", NULL, to, ANALYSIS_UNKNOWN, "low",

@@ -6,7 +6,6 @@
 #define NPUMEM_ANALYSIS_ADVISE_INTERNAL_H
 
 #include "advise.h"
-#include "settings.h"
 
 #define ADVISE_MIB ((uint64_t)1 << 20)
 /* Below this a saving is not worth a restart. */
@@ -14,7 +13,7 @@
 
 struct rules {
     const struct advise_input *in;
-    struct settings settings;
+    const struct settings *settings;
     struct advice_list *list;
 };
 

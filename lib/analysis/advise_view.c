@@ -24,7 +24,6 @@ struct gather {
     const struct view_row *row;
     struct advise_input *in;
     uint64_t sleep_ns, other_ns; /* newest moment in the phase sleep, in any other */
-    struct settings settings;
 };
 
 static int on_phase(void *userdata, const struct ledger_phase_use *u)
@@ -69,7 +68,7 @@ static int on_comm(void *userdata, const struct ledger_comm *comm)
     if (!comm->handle)
         return 0;
     g->in->communicators++;
-    if (!settings_decides_buffer(&g->settings, comm->buffer_bytes))
+    if (!settings_decides_buffer(&g->in->read, comm->buffer_bytes))
         return 0;
     r = ledger_each_owner(g->l, g->in->tgid, on_comm_owner, &o);
     if (r == 0)
@@ -212,22 +211,18 @@ static void take_collector(const struct view_context *c, const struct advise_que
 
 static int gather(const struct ledger *l, const struct view_context *c,
                   const struct advise_query *q, const struct view_rows *rows,
-                  const struct view_row *row, struct advise_input *in)
+                  const struct view_row *row, const struct budget_input *plan,
+                  struct advise_input *in)
 {
     struct gather g = {.l = l, .row = row, .in = in};
-    const char *source;
     int r;
 
     advise_input_init(in);
     in->tgid = row->facts.tgid;
     in->rank = row->facts.rank;
     in->device = row->device;
-    if (c->environment_fn)
-        in->settings.environment =
-            c->environment_fn(c->userdata, in->tgid, &in->settings.environment_bytes, &source);
-    if (q->budget.line_fn)
-        in->settings.title = q->budget.line_fn(q->budget.userdata, &row->facts);
-    settings_read(&in->settings, &g.settings);
+    in->settings = plan->settings;
+    in->read = plan->read;
     take_pools(row, in);
     take_others(l, c, rows, row, in);
     take_collector(c, q, l, in);
@@ -240,7 +235,7 @@ static int gather(const struct ledger *l, const struct view_context *c,
         in->is_atb_known = true;
         r = c->atb_fn(c->userdata, in->tgid, on_atb, in);
     }
-    return r < 0 ? r : take_holes(l, row, &g.settings.conf, in);
+    return r < 0 ? r : take_holes(l, row, &in->read.conf, in);
 }
 
 static void write_collector(const struct advise_input *in, struct json *j)
@@ -284,9 +279,9 @@ static int write_all(const struct ledger *l, const struct view_context *c,
         bool is_any;
         if (!row->selected || !row->main || !row->alive || row->device < 0)
             continue;
-        int r = gather(l, c, q, rows, row, in);
+        int r = budget_from_ledger(l, c, &q->budget, row, &plan, &is_any);
         if (r == 0)
-            r = budget_from_ledger(l, c, &q->budget, row, &plan, &is_any);
+            r = gather(l, c, q, rows, row, &plan, in);
         if (r < 0)
             return r;
         budget_compute(&plan, &budget);

@@ -42,6 +42,7 @@ void budget_input_init(struct budget_input *ret)
         .failure_short_bytes = ANALYSIS_UNKNOWN,
         .failure_physical_bytes = ANALYSIS_UNKNOWN,
     };
+    settings_read(&ret->settings, &ret->read); /* of nothing: the defaults */
 }
 
 static bool known(int64_t bytes)
@@ -387,18 +388,17 @@ static void explain(const struct budget_input *in, struct budget_result *r)
 
 void budget_compute(const struct budget_input *in, struct budget_result *ret)
 {
-    struct settings s;
+    const struct settings *s = &in->read;
 
     memset(ret, 0, sizeof(*ret));
-    settings_read(&in->settings, &s);
-    memcpy(ret->complaint, s.complaint, sizeof(ret->complaint));
+    memcpy(ret->complaint, s->complaint, sizeof(ret->complaint));
     compute_card(in, ret);
     compute_owned(in, ret);
     compute_profile(in, ret);
     compute_unplanned(in, ret);
-    compute_plan(in, &s, ret);
+    compute_plan(in, s, ret);
     compute_short(in, ret);
-    ret->verdict = judge(in, &s, ret);
+    ret->verdict = judge(in, s, ret);
     explain(in, ret);
-    budget_advise(in, &s, ret);
+    budget_advise(in, s, ret);
 }

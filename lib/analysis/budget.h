@@ -18,7 +18,7 @@
 #ifndef NPUMEM_ANALYSIS_BUDGET_H
 #define NPUMEM_ANALYSIS_BUDGET_H
 
-#include "analysis.h"
+#include "settings.h"
 
 #define BUDGET_UNKNOWN INT64_MIN
 
@@ -86,9 +86,10 @@ struct budget_input {
     char failure_phase[32];
 
     struct analysis_settings settings;
+    struct settings read; /* what they say, settings_read() */
 };
 
-/* An input of which nothing is known. */
+/* An input of which nothing is known. Whoever sets `settings` reads them, too. */
 void budget_input_init(struct budget_input *ret);
 
 struct budget_term {

@@ -22,7 +22,6 @@ struct gather {
     int64_t weights_kept, kv_kept;          /* the same, as an earlier daemon knew them */
     bool has_weights_phase;                 /* this ledger saw a part of it */
     bool has_kept_profile, has_cut_profile; /* seen by an earlier daemon: all of it, a part */
-    struct settings settings;
 };
 
 /* What an earlier daemon saw the owner of a phase hold. */
@@ -125,7 +124,7 @@ static int on_comm(void *userdata, const struct ledger_comm *comm)
 {
     struct gather *g = userdata;
     g->in->communicators++;
-    g->in->sized_otherwise += !settings_decides_buffer(&g->settings, comm->buffer_bytes);
+    g->in->sized_otherwise += !settings_decides_buffer(&g->in->read, comm->buffer_bytes);
     return 0;
 }
 
@@ -208,7 +207,7 @@ int budget_from_ledger(const struct ledger *l, const struct view_context *c,
     ret->graph_bytes = g.graph;
     ret->hccl_bytes = g.hccl;
     take_settings(c, q, row, ret);
-    settings_read(&ret->settings, &g.settings);
+    settings_read(&ret->settings, &ret->read);
     ledger_each_comm(l, ret->tgid, on_comm, &g);
     *ret_is_any = ret->has_blocks || ret->has_phases || ret->start.is_known ||
                   ret->kv_bytes != BUDGET_UNKNOWN;

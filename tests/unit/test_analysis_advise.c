@@ -75,6 +75,7 @@ static int run(struct jsonc *input, struct json *j)
         in.settings.environment_bytes = join_environment(list, environment, sizeof(environment));
         in.settings.environment = environment;
     }
+    settings_read(&in.settings, &in.read);
     advise_compute(&in, &result);
     json_karray(j, "advice");
     advise_write(&in, &result, j);
@@ -113,6 +114,7 @@ static void the_plan_joins_in(void **state)
     in.hccl_default_count = 4;
     in.budget = &budget;
     in.settings.environment = "";
+    settings_read(&in.settings, &in.read);
     advise_compute(&in, &r);
     assert_int_equal(r.advice.count, 2);
     assert_string_equal(r.advice.items[0].setting, "gpu_memory_utilization");

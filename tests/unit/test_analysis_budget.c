@@ -62,6 +62,7 @@ static void load(struct jsonc *input, struct budget_input *in)
     in->failure_physical_bytes = get_u64(failure, "physical_bytes", ANALYSIS_UNKNOWN);
     snprintf(in->failure_phase, sizeof(in->failure_phase), "%s", get_text(failure, "phase", ""));
     in->settings.title = get_text(input, "title", NULL);
+    settings_read(&in->settings, &in->read);
 }
 
 static int run(struct jsonc *input, struct json *j)
@@ -123,6 +124,7 @@ static void figures_that_cannot_be(void **state)
             in.has_failure = k == 3;
             in.failure_short_bytes = (uint64_t)values[i];
             in.settings.title = "vllm serve --gpu-memory-utilization 0.5";
+            settings_read(&in.settings, &in.read);
             budget_compute(&in, &r);
             assert_true(r.verdict <= BUDGET_INCOMPLETE);
             assert_true(strlen(r.reason) < sizeof(r.reason));
