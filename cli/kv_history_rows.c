@@ -39,7 +39,7 @@ static void print_fullest(const struct args *args, struct json_object *row)
     printf("\n");
 }
 
-static void print_fit(const struct args *args, struct json_object *row)
+void kv_fit_print(const struct args *args, struct json_object *row)
 {
     char bytes[64];
     int64_t tokens;
@@ -72,7 +72,7 @@ static void print_row(const struct args *args, struct json_object *row)
            "most %.0f %%; 90 %% or more for %s\n",
            number(row, "p50_ratio") * 100, number(row, "p95_ratio") * 100,
            number(row, "p99_ratio") * 100, shown(full, row, "full_ns", COLUMN_DURATION, args));
-    print_fit(args, row);
+    kv_fit_print(args, row);
 }
 
 void kv_history_print(const struct args *args, const struct out *o, struct json_object *document)

@@ -14,4 +14,8 @@
  */
 void kv_history_print(const struct args *args, const struct out *o, struct json_object *document);
 
+/* The line of what would have been enough: of a row of kv_history[] or kv_usage[]. Nothing where
+ * that is not known. */
+void kv_fit_print(const struct args *args, struct json_object *row);
+
 #endif

@@ -14,6 +14,7 @@
 
 #include "doc.h"
 #include "http_get.h"
+#include "kv_history_rows.h"
 #include "kv_metrics.h"
 #include "rows.h"
 
@@ -128,6 +129,7 @@ static void add_engine(struct json_object *rows, struct json_object *document, i
     add_double(row, "running", e->running);
     add_double(row, "waiting", e->waiting);
     add_double(row, "preemptions", e->preemptions - w->first_preemptions[i]);
+    add_u64(row, "fits_bytes", fit.needed_bytes, fit.needed_bytes);
     add_u64(row, "fits_model_len", fit.model_len, fit.model_len);
     add_double(row, "fits_utilization", fit.utilization > 0 ? fit.utilization : -1);
     json_object_object_add(row, "reason", NULL);
@@ -186,7 +188,7 @@ static void print_engine(const struct args *args, struct json_object *row)
     static const struct column reserved = {"", "reserved_bytes", COLUMN_BYTES, true};
     static const struct column used = {"", "used_bytes", COLUMN_BYTES, true};
     char bytes[64], of[64];
-    int64_t samples = 0, number;
+    int64_t samples = 0;
 
     doc_int(row, "samples", &samples);
     printf("%.1f %% full", ratio_of(row, "usage_ratio"));
@@ -200,14 +202,7 @@ static void print_engine(const struct args *args, struct json_object *row)
         printf("; %.0f requests run, %.0f wait", json_object_get_double(doc_get(row, "running")),
                json_object_get_double(doc_get(row, "waiting")));
     printf("\n");
-    if (doc_int(row, "fits_model_len", &number))
-        printf("  fits: max_model_len up to %lld tokens (one request alone)", (long long)number);
-    if (doc_get(row, "fits_utilization"))
-        printf("%s gpu_memory_utilization %.2f holds the fullest that was seen, and a tenth more",
-               doc_get(row, "fits_model_len") ? ";" : "  fits:",
-               json_object_get_double(doc_get(row, "fits_utilization")));
-    if (doc_get(row, "fits_model_len") || doc_get(row, "fits_utilization"))
-        printf("\n");
+    kv_fit_print(args, row);
 }
 
 void kv_usage_print(const struct args *args, const struct out *o, struct json_object *document)

@@ -636,9 +636,11 @@ class Output(Case):
         self.assertEqual((row["least_ratio"], row["most_ratio"]), (0.1, 0.5), rows)
         self.assertGreaterEqual(row["samples"], 2)
         self.assertEqual((row["tokens"], row["reserved_bytes"], row["fits_model_len"]), (128000, 20 * D.GIB, 128000))
-        self.assertEqual(row["fits_utilization"], 0.76)  # 11 of 20 GiB, of a card of 64: 0.14 less
+        self.assertEqual((row["fits_utilization"], row["fits_bytes"]), (0.76, 11 * D.GIB))  # of 20 GiB, of a card of 64: 0.14 less
         self.assertTrue(seen[0].startswith(b"GET /metrics HTTP/1.0\r\n"), seen[0])
-        self.assertIn("KV cache of server 1200, engine 0: 20.0 % full (4.00 GiB of 20.00 GiB per rank); 3 requests run, 0 wait",
+        self.assertIn("KV cache of server 1200, engine 0: 20.0 % full (4.00 GiB of 20.00 GiB per rank); 3 requests run, 0 wait\n"
+                      "  fits: gpu_memory_utilization 0.66, 4.40 GiB of KV cache hold the fullest and a tenth more; "
+                      "max_model_len up to 128000 tokens (one request alone)\n",
                       self.until(lambda _, table: "engine 0: 20.0" in table, answers[-1:])[1])
 
     def test_kv_usage_unknown(self):
