@@ -220,6 +220,12 @@ int store_finals_flush(struct store *s);
 int store_events_flush(struct store *s);
 void store_finals_clear(struct store *s);
 
+/* A moment as SQLite's integers hold it; what is beyond them is the last one. */
+static inline int64_t store_moment(uint64_t ns)
+{
+    return ns > INT64_MAX ? INT64_MAX : (int64_t)ns;
+}
+
 static inline void store_finalizep(sqlite3_stmt **stmt)
 {
     sqlite3_finalize(*stmt);

@@ -109,11 +109,10 @@ int store_kv_each(struct store *s, uint64_t since_wall_ns, uint64_t until_wall_n
                                        -1, &stmt, NULL));
     if (r < 0)
         return r;
-    sqlite3_bind_int64(stmt, 1, since_wall_ns > INT64_MAX ? INT64_MAX : (int64_t)since_wall_ns);
-    sqlite3_bind_int64(
-        stmt, 3,
-        since_wall_ns > SPAN_NS_MAX ? (int64_t)((since_wall_ns - SPAN_NS_MAX) & INT64_MAX) : 0);
-    sqlite3_bind_int64(stmt, 2, until_wall_ns > INT64_MAX ? INT64_MAX : (int64_t)until_wall_ns);
+    sqlite3_bind_int64(stmt, 1, store_moment(since_wall_ns));
+    sqlite3_bind_int64(stmt, 2, store_moment(until_wall_ns));
+    sqlite3_bind_int64(stmt, 3,
+                       store_moment(since_wall_ns > SPAN_NS_MAX ? since_wall_ns - SPAN_NS_MAX : 0));
     while ((result = sqlite3_step(stmt)) == SQLITE_ROW) {
         struct kv_span span = span_read(stmt);
         r = is_sound(stmt, &span) ? fn(userdata, sqlite3_column_int64(stmt, 2), &span) : 0;

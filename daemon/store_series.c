@@ -82,7 +82,7 @@ int store_series_open(const struct store *s, uint64_t since_wall_ns, struct stor
         return -ENOMEM;
     if (!s || !s->db)
         return -ENOENT;
-    series->since_wall_ns = since_wall_ns > INT64_MAX ? INT64_MAX : since_wall_ns;
+    series->since_wall_ns = since_wall_ns;
     result =
         sqlite3_open_v2(s->path, &series->db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL);
     if (result == SQLITE_OK) {
@@ -118,7 +118,7 @@ static int row_next(struct store_series *s)
         if (!s->stmt) {
             result = sqlite3_prepare_v2(s->db, queries[s->query].sql, -1, &s->stmt, NULL);
             if (result == SQLITE_OK)
-                sqlite3_bind_int64(s->stmt, 1, (int64_t)s->since_wall_ns);
+                sqlite3_bind_int64(s->stmt, 1, store_moment(s->since_wall_ns));
         }
         if (result == SQLITE_OK)
             result = sqlite3_step(s->stmt);
@@ -232,7 +232,7 @@ int store_marks_each(struct store *s, uint64_t since_wall_ns,
                                        -1, &stmt, NULL));
     if (r < 0)
         return r;
-    sqlite3_bind_int64(stmt, 1, since_wall_ns > INT64_MAX ? INT64_MAX : (int64_t)since_wall_ns);
+    sqlite3_bind_int64(stmt, 1, store_moment(since_wall_ns));
     while ((result = sqlite3_step(stmt)) == SQLITE_ROW) {
         const char *name = (const char *)sqlite3_column_text(stmt, 0);
         r = fn(userdata, name ? name : "", (uint64_t)sqlite3_column_int64(stmt, 1),
