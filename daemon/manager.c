@@ -193,7 +193,7 @@ static int manager_open(struct manager *m, struct error *reterr)
     if (r == 0)
         r = open_scans(m);
     if (r == 0 && m->store && m->config.store_kv_history)
-        r = kv_watch_new(m, &m->kv);
+        r = manager_kv_begin(m);
     if (r == 0)
         r = recorder_new(m, &m->recorder);
     if (r == 0)

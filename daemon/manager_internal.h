@@ -31,5 +31,7 @@ void manager_on_notice(void *userdata, const struct ledger_notice *notice);
 void manager_notices_write(struct manager *m);
 /* Timers, signals, and the work after each turn. Returns 0 or negative errno. */
 int manager_sources_add(struct manager *m);
+/* Follows KV caches from now on, every store.kv_interval. Returns 0 or negative errno. */
+int manager_kv_begin(struct manager *m);
 
 #endif

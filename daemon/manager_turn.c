@@ -156,7 +156,6 @@ int manager_sources_add(struct manager *m)
         {&m->checkpoint_timer, m->config.store_checkpoint_interval, on_checkpoint},
         {&m->sample_timer, m->config.store_sample_interval, on_sample},
         {&m->maintain_timer, MAINTAIN_NS, on_maintain},
-        {&m->kv_timer, m->config.store_kv_interval, on_kv},
     };
     int r = 0;
 
@@ -171,5 +170,15 @@ int manager_sources_add(struct manager *m)
         r = sd_event_add_signal(m->event, &m->sources[m->source_count++], SIGINT, NULL, NULL);
     if (r >= 0)
         r = sd_event_add_signal(m->event, &m->sources[m->source_count++], SIGHUP, on_sighup, m);
+    return r < 0 ? r : 0;
+}
+
+int manager_kv_begin(struct manager *m)
+{
+    int r = kv_watch_new(m, &m->kv);
+
+    if (r == 0)
+        r = sd_event_add_time_relative(m->event, &m->kv_timer, CLOCK_MONOTONIC,
+                                       m->config.store_kv_interval / 1000, 0, on_kv, m);
     return r < 0 ? r : 0;
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How full KV caches were: the schedulers of simulated servers, read by the daemon over time, through restarts."""
 import os
+import re
 import time
 
 from harness import ROOT, check, equal, wait_for
@@ -107,9 +108,33 @@ def test_kv_begins(scratch):
     equal((row["state"], row["most_ratio"], row["usage_ratio"]), ("exited", 0.5, None), "what is kept of it")
 
 
+def longest_sleep(daemon, seconds):
+    """The longest time for which the daemon was about to sleep until its next timer, looked at for so long."""
+    longest, end = 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        for fd in os.listdir(f"/proc/{daemon.pid}/fd"):
+            try:
+                with open(f"/proc/{daemon.pid}/fdinfo/{fd}") as f:
+                    timer = re.search(r"clockid: 1\n.*it_value: \((\d+), (\d+)\)", f.read(), re.S)
+            except FileNotFoundError:
+                continue
+            if timer:
+                longest = max(longest, int(timer[1]) + int(timer[2]) / 1e9)
+        time.sleep(0.02)
+    return longest
+
+
 def test_kv_off(scratch):
-    """Switched off: nothing is read, and it is said."""
-    daemon = scratch.daemon(sets=(*FAST, "store.kv_history=no"))
+    """Switched off: nothing is read, the daemon does not even wake up for it, and it is said."""
+    # the shortest other timer is then one of 1 s; each may be 250 ms late, to fall together with another
+    calm = ("probes.poll_interval=10s", "store.checkpoint_interval=10s", "store.kv_interval=100ms")
+    with_timer = scratch.daemon(sets=calm)
+    slept = longest_sleep(with_timer, 3)
+    check(0 < slept < 0.4, f"with a reading every 100 ms: {slept} s")
+    with_timer.stop()
+    daemon = scratch.daemon(sets=(*calm, "store.kv_history=no"))
+    slept = longest_sleep(daemon, 5)
+    check(slept > 0.5, f"without: {slept} s")
     agent = engine(scratch)
     begin(agent)
     daemon.wait_target(agent.pid, "physical")
