@@ -45,9 +45,9 @@ static int uprobe_multi_link(int prog_fd, const char *path, const uint64_t *offs
     return fd < 0 ? -errno : fd;
 }
 
-/* Whether the kernel knows uprobe_multi: it looks at the path before it looks at the program's
- * functions, so that a link to a directory tells (-EBADF) from an unknown attach type (-EINVAL). */
-bool probe_link_has_multi(void)
+/* The kernel looks at the path before it looks at the program's functions, so that a link to a
+ * directory tells (-EBADF) from an unknown attach type (-EINVAL). */
+int probe_link_has_multi(void)
 {
     struct bpf_insn insns[] = {
         {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0},
@@ -60,7 +60,7 @@ bool probe_link_has_multi(void)
         bpf_prog_load(BPF_PROG_TYPE_KPROBE, "npumem_probe", "GPL", insns, 2, &opts);
 
     if (prog < 0)
-        return false;
+        return prog;
     link = uprobe_multi_link(prog, "/", &offset, NULL, 1, false, 0);
     if (link >= 0)
         close(link);

@@ -188,6 +188,25 @@ static void set_close(struct probe_set *set)
     set->legacy = NULL;
 }
 
+/* What takes the place of PROBE_LINK_AUTO. A kernel that does not let us ask says why when the
+ * programs are loaded. */
+static int mode_choose(enum probe_link_mode wanted, enum probe_link_mode *ret, struct error *reterr)
+{
+    int has_multi =
+        wanted == PROBE_LINK_AUTO || wanted == PROBE_LINK_MULTI ? probe_link_has_multi() : 0;
+
+    if (wanted == PROBE_LINK_MULTI && !has_multi) {
+        int r = error_set(reterr, EOPNOTSUPP,
+                          "--links multi: this kernel has no uprobe_multi links, Linux 6.6 has");
+        return error_fix(reterr, r, "--links auto, which takes what there is");
+    }
+    *ret = wanted != PROBE_LINK_AUTO   ? wanted
+           : has_multi > 0             ? PROBE_LINK_MULTI
+           : kernel_has_task_storage() ? PROBE_LINK_PERF
+                                       : PROBE_LINK_PERF_LEGACY;
+    return 0;
+}
+
 int probe_set_new(const struct probe_set_config *config, struct probe_set **ret,
                   struct error *reterr)
 {
@@ -198,11 +217,9 @@ int probe_set_new(const struct probe_set_config *config, struct probe_set **ret,
     if (!set)
         return -ENOMEM;
     libbpf_set_print(quiet_print);
-    set->mode = config->mode;
-    if (set->mode == PROBE_LINK_AUTO)
-        set->mode = probe_link_has_multi()      ? PROBE_LINK_MULTI
-                    : kernel_has_task_storage() ? PROBE_LINK_PERF
-                                                : PROBE_LINK_PERF_LEGACY;
+    r = mode_choose(config->mode, &set->mode, reterr);
+    if (r < 0)
+        return r;
     r = set_load(set, &with, reterr);
     if (r < 0 && r != -EPERM && with.python_enabled) {
         log_notice("this kernel refuses the walk of Python frames: no phases");

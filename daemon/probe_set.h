@@ -36,7 +36,8 @@ struct probe_set_config {
 };
 
 /* Loads the programs. Errors: -EPERM missing capability; -ENOSYS kernel without BPF or ring buffer;
- * other negative errno; reterr says what to do. Cost: about 100 ms. Owns: caller frees. */
+ * -EOPNOTSUPP: it has not got config->mode; other negative errno; reterr says what to do. Cost:
+ * about 100 ms. Owns: caller frees. */
 int probe_set_new(const struct probe_set_config *config, struct probe_set **ret,
                   struct error *reterr);
 struct probe_set *probe_set_free(struct probe_set *set);

@@ -24,8 +24,8 @@ struct probe_set {
 /* Descriptor of the program PREFIX_ID; borrowed. -ENOENT. */
 int probe_set_program_fd(const struct probe_set *set, const char *prefix, const char *id);
 
-/* probe_link.c: whether this kernel has uprobe_multi links. Cost: loads a program of two
- * instructions. */
-bool probe_link_has_multi(void);
+/* probe_link.c: whether this kernel has uprobe_multi links, 1 or 0; -errno: it does not let this
+ * process ask. Cost: loads a program of two instructions. */
+int probe_link_has_multi(void);
 
 #endif

@@ -102,6 +102,28 @@ def test_kernel_without_ring_buffer(scratch):
     check("ring buffer" in line and "5.8" in line, "no clear error", line)
 
 
+def bpf_calls(scratch, **options):
+    """The calls of bpf(2) of a daemon that starts, in their order."""
+    trace = scratch.path("trace")
+    prefix = faulty("trace=bpf")
+    prefix[prefix.index("/dev/null")] = trace
+    scratch.daemon(prefix=prefix, **options).stop()
+    with open(trace, encoding="utf-8", errors="replace") as f:
+        return f.read().splitlines()
+
+
+def test_kernel_without_multi(scratch):
+    """A kernel before 6.6, which knows no uprobe_multi links: one that must have them does not start, another does without."""
+    calls = bpf_calls(scratch, links="multi")
+    at = next(i for i, call in enumerate(calls, 1) if call.startswith("bpf(BPF_LINK_CREATE,"))
+    check("EBADF" in calls[at - 1], "the daemon asks whether there are such links before it makes one", calls[at - 1])
+    prefix = faulty(f"inject=bpf:error=EINVAL:when={at}")
+    line = refused(scratch, links="multi", prefix=prefix)
+    check("uprobe_multi" in line and "try: --links auto" in line, "no clear error", line)
+    daemon = scratch.daemon(prefix=prefix, sets=("daemon.discovery=no",))
+    check(": perf links" in daemon.text(), "auto takes perf links", daemon.text())
+
+
 def test_kernel_without_uprobes(scratch):
     """A kernel without uprobes: the daemon runs, status says that nothing could be attached and why."""
     if not os.path.exists("/sys/bus/event_source/devices/uprobe/type"):
