@@ -27,12 +27,28 @@ static const struct column columns[] = {
 };
 #define COLUMN_COUNT ARRAY_SIZE(columns)
 
+static const struct column cache_columns[] = {
+    {"PID", "tgid", COLUMN_NUMBER, true},      {"SERVER", "server_tgid", COLUMN_NUMBER, true},
+    {"BLOCKS", "blocks", COLUMN_NUMBER, true}, {"FROM", "from_ratio", COLUMN_RATIO, true},
+    {"TO", "to_ratio", COLUMN_RATIO, true},    {"PEAK", "peak_ratio", COLUMN_RATIO, true},
+    {"AT", "peak_ns", COLUMN_TIME, true},      {"CURVE", "curve", COLUMN_TEXT, true},
+};
+
 static const struct column step_columns[] = {
-    {"TIME", "time_ns", COLUMN_TIME, true},     {"PID", "tgid", COLUMN_NUMBER, true},
-    {"RANK", "rank", COLUMN_NUMBER, true},      {"DEVICE", "device", COLUMN_NUMBER, true},
-    {"LEVEL", "level", COLUMN_TEXT, true},      {"OWNER", "owner", COLUMN_LONG, true},
-    {"LAST", "last_bytes", COLUMN_BYTES, true}, {"MIN", "min_bytes", COLUMN_BYTES, true},
+    {"TIME", "time_ns", COLUMN_TIME, true},
+    {"PID", "tgid", COLUMN_NUMBER, true},
+    {"RANK", "rank", COLUMN_NUMBER, true},
+    {"DEVICE", "device", COLUMN_NUMBER, true},
+    {"LEVEL", "level", COLUMN_TEXT, true},
+    {"OWNER", "owner", COLUMN_LONG, true},
+    {"LAST", "last_bytes", COLUMN_BYTES, true},
+    {"MIN", "min_bytes", COLUMN_BYTES, true},
     {"MAX", "max_bytes", COLUMN_BYTES, true},
+    /* of the KV cache of a server, instead of bytes */
+    {"BLOCKS", "blocks", COLUMN_NUMBER, true},
+    {"LAST BLOCKS", "last_blocks", COLUMN_NUMBER, true},
+    {"MIN BLOCKS", "min_blocks", COLUMN_NUMBER, true},
+    {"MAX BLOCKS", "max_blocks", COLUMN_NUMBER, true},
 };
 
 /* Highest of the steps [from, to). Returns false: none is known. */
@@ -51,11 +67,11 @@ static bool highest(struct json_object *steps, size_t from, size_t to, int64_t *
 }
 
 /* Eight heights between the lowest and the highest value; a blank where nothing is known. */
-static void draw(struct json_object *row, char *text, size_t size)
+static void draw(struct json_object *row, const char *key, char *text, size_t size)
 {
     static const char *const bars[] = {"\u2581", "\u2582", "\u2583", "\u2584",
                                        "\u2585", "\u2586", "\u2587", "\u2588"};
-    struct json_object *steps = doc_get(row, "max_bytes");
+    struct json_object *steps = doc_get(row, key);
     size_t count = steps ? json_object_array_length(steps) : 0, at = 0;
     size_t width = count < CURVE_STEPS ? count : CURVE_STEPS;
     int64_t low = INT64_MAX, high = 0, value = 0;
@@ -73,6 +89,28 @@ static void draw(struct json_object *row, char *text, size_t size)
         double part = high > from ? ((double)value - from) / ((double)high - from) : 0;
         at += (size_t)snprintf(text + at, size - at, "%s", has ? bars[(int)(part * 7)] : " ");
     }
+}
+
+static void add_curves(struct json_object *document, const char *rows, const char *key)
+{
+    char text[160];
+
+    for (size_t i = 0; i < doc_count(document, rows); i++) {
+        struct json_object *row = doc_item(document, rows, i);
+        draw(row, key, text, sizeof(text));
+        json_object_object_add(row, "curve", json_object_new_string(text));
+    }
+}
+
+static void print_caches(const struct args *args, const struct out *o, struct json_object *document)
+{
+    size_t count = ARRAY_SIZE(cache_columns) - !o->terminal;
+
+    if (!doc_count(document, "kv_cache") || args->fields.count)
+        return; /* --fields names those of the other table */
+    add_curves(document, "kv_cache", "max_blocks");
+    printf("\n%sKV cache in use%s\n", out_on(o, STYLE_BOLD), out_off(o, STYLE_BOLD));
+    rows_print(args, o, doc_get(document, "kv_cache"), cache_columns, count);
 }
 
 static void print_marks(const struct out *o, struct json_object *document)
@@ -98,10 +136,9 @@ static int render_table(const struct args *args, const struct out *o, struct jso
         printf("%s%s%s\n\n", out_on(o, STYLE_BOLD),
                out_clean(text, sizeof(text), doc_text(document, "verdict", "")),
                out_off(o, STYLE_BOLD));
+    add_curves(document, "rows", "max_bytes");
     for (size_t i = 0; i < doc_count(document, "rows"); i++) {
         struct json_object *row = doc_item(document, "rows", i);
-        draw(row, text, sizeof(text));
-        json_object_object_add(row, "curve", json_object_new_string(text));
         if (!doc_get(row, "owner"))
             json_object_object_add(row, "owner", json_object_new_string("-"));
     }
@@ -112,34 +149,45 @@ static int render_table(const struct args *args, const struct out *o, struct jso
     if (doc_bool(document, "truncated", false) && doc_int(document, "matched_rows", &matched))
         printf("%s%zu of %" PRId64 " shown; --limit 0 shows all%s\n", out_on(o, STYLE_DIM),
                doc_count(document, "rows"), matched, out_off(o, STYLE_DIM));
+    print_caches(args, o, document);
     print_marks(o, document);
     return code;
 }
 
-/* One line per step that is known. */
-static int render_steps(const struct args *args, const struct out *o, struct json_object *document)
+/* The lines of one row: those of its steps that are known. */
+static void add_steps(struct json_object *lines, struct json_object *document,
+                      struct json_object *row, const char *known)
 {
-    struct json_object *lines = json_object_new_array();
     int64_t since = 0, step = 0;
 
     doc_int(document, "since_ns", &since);
     doc_int(document, "step_ns", &step);
-    for (size_t i = 0; i < doc_count(document, "rows"); i++) {
-        struct json_object *row = doc_item(document, "rows", i);
-        for (size_t k = 0; k < doc_count(row, "last_bytes"); k++) {
-            struct json_object *line;
-            if (!doc_item(row, "last_bytes", k))
-                continue;
-            line = json_object_new_object();
-            json_object_object_add(line, "time_ns",
-                                   json_object_new_int64(since + (int64_t)k * step));
-            for (size_t c = 1; c < ARRAY_SIZE(step_columns); c++) {
-                const char *field = step_columns[c].field;
-                struct json_object *value = c < 6 ? doc_get(row, field) : doc_item(row, field, k);
-                json_object_object_add(line, field, json_object_get(value));
-            }
-            json_object_array_add(lines, line);
+    for (size_t k = 0; k < doc_count(row, known); k++) {
+        if (!doc_item(row, known, k))
+            continue;
+        struct json_object *line = json_object_new_object();
+        json_object_object_add(line, "time_ns", json_object_new_int64(since + (int64_t)k * step));
+        for (size_t c = 1; c < ARRAY_SIZE(step_columns); c++) {
+            const char *field = step_columns[c].field;
+            struct json_object *value = doc_get(row, field);
+            if (json_object_is_type(value, json_type_array))
+                value = json_object_array_get_idx(value, k);
+            json_object_object_add(line, field, json_object_get(value));
         }
+        json_object_array_add(lines, line);
+    }
+}
+
+static int render_steps(const struct args *args, const struct out *o, struct json_object *document)
+{
+    struct json_object *lines = json_object_new_array();
+
+    for (size_t i = 0; i < doc_count(document, "rows"); i++)
+        add_steps(lines, document, doc_item(document, "rows", i), "last_bytes");
+    for (size_t i = 0; i < doc_count(document, "kv_cache"); i++) {
+        struct json_object *cache = doc_item(document, "kv_cache", i);
+        json_object_object_add(cache, "level", json_object_new_string("kv_cache"));
+        add_steps(lines, document, cache, "last_blocks");
     }
     int code = rows_print(args, o, lines, step_columns, ARRAY_SIZE(step_columns));
     json_object_put(lines);

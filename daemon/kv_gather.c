@@ -41,19 +41,19 @@ static const struct target *target_of(struct manager *m, const struct process_fa
     return t && t->facts.start_ticks == facts->start_ticks ? t : NULL;
 }
 
-/* The process itself, or one of its ranks. */
-static bool filter_takes(const struct gather *g, const struct process_facts *facts, bool is_alive)
+bool kv_gather_takes(struct manager *m, const struct view_context *c,
+                     const struct process_facts *facts)
 {
-    if (view_filter_process(g->context, facts))
+    if (view_filter_process(c, facts))
         return true;
-    for (struct target *t = targets_first(g->m->targets); is_alive && t; t = t->next)
-        if (t->facts.engine_tgid == facts->tgid && view_filter_process(g->context, &t->facts))
+    for (struct target *t = target_of(m, facts) ? targets_first(m->targets) : NULL; t; t = t->next)
+        if (t->facts.engine_tgid == facts->tgid && view_filter_process(c, &t->facts))
             return true;
     return false;
 }
 
 /* An engine is the child of its server; another process that has a scheduler is the server. */
-static uint32_t server_of(const struct process_facts *facts)
+uint32_t kv_gather_server(const struct process_facts *facts)
 {
     struct title_facts title;
 
@@ -69,7 +69,7 @@ static uint32_t row_add(struct gather *g, const struct process_facts *facts, boo
         return NO_ROW;
     g->rows[g->count++] = (struct kv_history_row){
         .tgid = facts->tgid,
-        .server_tgid = server_of(facts),
+        .server_tgid = kv_gather_server(facts),
         .replica = facts->replica,
         .is_alive = is_alive,
         .interval_ns = g->m->config.store_kv_interval,
@@ -87,7 +87,7 @@ static int life_fill(struct gather *g, struct life *life)
     const struct process_facts *known = t ? &t->facts : &facts;
 
     life->row = NO_ROW;
-    if (r == 0 && (g->is_window || t) && filter_takes(g, known, t != NULL))
+    if (r == 0 && (g->is_window || t) && kv_gather_takes(g->m, g->context, known))
         life->row = row_add(g, known, t != NULL, NULL);
     return r == -ENOENT ? 0 : r;
 }
@@ -139,7 +139,8 @@ static void silent_add(struct gather *g)
                                    : NULL;
 
     for (struct target *t = targets_first(g->m->targets); t; t = t->next) {
-        if (!is_engine(g->m, t) || has_row(g, t->tgid) || !filter_takes(g, &t->facts, true))
+        if (!is_engine(g->m, t) || has_row(g, t->tgid) ||
+            !kv_gather_takes(g->m, g->context, &t->facts))
             continue;
         const char *reason = off ? off : kv_watch_reason(g->m->kv, t->tgid);
         row_add(g, &t->facts, true, reason ? reason : "nothing was read in this time");

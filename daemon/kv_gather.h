@@ -9,6 +9,13 @@
 #include "manager.h"
 #include "view.h"
 
+/* Whether the context's filter takes a process with a scheduler: itself or, while it lives, one of
+ * its ranks. */
+bool kv_gather_takes(struct manager *m, const struct view_context *c,
+                     const struct process_facts *facts);
+/* The server that it belongs to. */
+uint32_t kv_gather_server(const struct process_facts *facts);
+
 #define KV_GATHER_ROWS_MAX 256u /* engines; the oldest are left out */
 
 /*

@@ -195,6 +195,8 @@ int leak_gather_point(struct leak_gather *g, struct store_series *from, const st
     uint32_t number = map_find(&g->lives, (uint64_t)p->process_id, 0);
     int r = 0;
 
+    if (p->kind == STORE_SERIES_KV)
+        return 0; /* what of a cache is in use is no memory that grows */
     if (!number)
         r = life_new(g, from, p, &number);
     if (r < 0)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kv_gather.h"
 #include "limits.h"
 #include "map.h"
 #include "method_context.h"
@@ -25,7 +26,7 @@
 /* A process of the window. */
 struct life {
     struct map_key key; /* row of process */
-    bool is_wanted;
+    bool is_wanted, is_cache_wanted;
     uint64_t exit_ns;
     uint64_t moment_ns; /* of the owner rows at hand */
     uint32_t first;     /* its series of owners: a chain through next */
@@ -62,6 +63,7 @@ static int life_find(struct gather *g, struct store_series *from, const struct s
         struct life *life = map_at(&g->lives, n);
         r = store_series_process(from, p->process_id, &life->facts, &life->exit_ns);
         life->is_wanted = r == 0 && view_filter_process(&g->context, &life->facts);
+        life->is_cache_wanted = r == 0 && kv_gather_takes(g->m, &g->context, &life->facts);
         g->wanted += life->is_wanted;
     }
     *ret = map_at(&g->lives, n);
@@ -151,6 +153,32 @@ static int owner_point(struct gather *g, struct store_series *from, struct life 
     return 0;
 }
 
+/* Of a server, and of none of its devices. */
+static int cache_point(struct gather *g, const struct life *life, const struct store_point *p)
+{
+    const struct kv_span *s = p->span;
+
+    if (!life->is_cache_wanted || g->context.device_count)
+        return 0;
+    int64_t row = timeline_row(
+        g->timeline, &(struct timeline_place){.process = (uint64_t)p->process_id,
+                                              .tgid = life->facts.tgid,
+                                              .rank = -1,
+                                              .device = -1,
+                                              .level = "kv_cache",
+                                              .blocks = s->usable_blocks,
+                                              .server_tgid = kv_gather_server(&life->facts),
+                                              .replica = life->facts.replica});
+    timeline_range(g->timeline, row,
+                   &(struct timeline_range){.begin_ns = s->begin_wall_ns,
+                                            .end_ns = s->end_wall_ns,
+                                            .least = s->least_blocks,
+                                            .most = s->most_blocks,
+                                            .last = s->last_blocks,
+                                            .most_ns = s->most_wall_ns});
+    return row < 0 ? (int)row : 0;
+}
+
 static int on_point(void *userdata, struct store_series *from, const struct store_point *p)
 {
     struct gather *g = userdata;
@@ -160,6 +188,8 @@ static int on_point(void *userdata, struct store_series *from, const struct stor
     if (p->wall_ns >= g->until_ns)
         return 0;
     r = life_find(g, from, p, &life);
+    if (r == 0 && p->kind == STORE_SERIES_KV)
+        return cache_point(g, life, p);
     if (r < 0 || !life->is_wanted)
         return r;
     switch (p->kind) {
@@ -169,6 +199,8 @@ static int on_point(void *userdata, struct store_series *from, const struct stor
         return total(g, life, p, "physical", p->bytes);
     case STORE_SERIES_RESIDENT:
         return total(g, life, p, "resident", p->bytes);
+    case STORE_SERIES_KV:
+        break;
     case STORE_SERIES_POOL:
         r = total(g, life, p, "allocated", p->bytes);
         if (r == 0)
@@ -295,6 +327,7 @@ int method_timeline(struct api_call *call, void *userdata)
         return api_error(call, "Failed", "samples are kept in the store, and there is none",
                          "store.enabled=yes");
     manager_sync(m);
+    kv_watch_flush(m->kv);
     method_context_init(m, &g->filter, &g->context);
     q.steps = (uint32_t)steps;
     r = window(g, &q);

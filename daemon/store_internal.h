@@ -17,6 +17,7 @@
 
 #include <sqlite3.h>
 
+#include "kv_history.h"
 #include "limits.h"
 #include "store.h"
 
@@ -219,6 +220,12 @@ int store_owner_row(struct store *s, uint32_t owner, int64_t *ret_id);
 int store_finals_flush(struct store *s);
 int store_events_flush(struct store *s);
 void store_finals_clear(struct store *s);
+
+/* store_kv.c: the span of a row whose columns from `column` on are those of sample_kv. false: it is
+ * none; anybody may have changed the file. */
+bool store_kv_read(sqlite3_stmt *stmt, int column, struct kv_span *ret);
+/* When a span that lasted to `wall_ns` may have begun at the earliest, as SQLite holds it. */
+int64_t store_kv_begin(uint64_t wall_ns);
 
 /* A moment as SQLite's integers hold it; what is beyond them is the last one. */
 static inline int64_t store_moment(uint64_t ns)

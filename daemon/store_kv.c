@@ -65,33 +65,42 @@ static uint64_t column_known(sqlite3_stmt *stmt, int column)
                                                             : column_u64(stmt, column);
 }
 
-static struct kv_span span_read(sqlite3_stmt *stmt)
+static struct kv_span span_read(sqlite3_stmt *stmt, int column)
 {
     return (struct kv_span){
-        .begin_wall_ns = column_u64(stmt, 0),
-        .end_wall_ns = column_u64(stmt, 1),
-        .readings = column_u64(stmt, 3),
-        .usable_blocks = column_u64(stmt, 4),
-        .block_tokens = column_u64(stmt, 5),
-        .model_len = column_u64(stmt, 6),
-        .least_blocks = column_u64(stmt, 7),
-        .most_blocks = column_u64(stmt, 8),
-        .last_blocks = column_u64(stmt, 9),
-        .most_wall_ns = column_u64(stmt, 10),
-        .running = column_known(stmt, 11),
-        .waiting = column_known(stmt, 12),
-        .full_ns = column_u64(stmt, 13),
+        .begin_wall_ns = column_u64(stmt, column),
+        .end_wall_ns = column_u64(stmt, column + 1),
+        .readings = column_u64(stmt, column + 3),
+        .usable_blocks = column_u64(stmt, column + 4),
+        .block_tokens = column_u64(stmt, column + 5),
+        .model_len = column_u64(stmt, column + 6),
+        .least_blocks = column_u64(stmt, column + 7),
+        .most_blocks = column_u64(stmt, column + 8),
+        .last_blocks = column_u64(stmt, column + 9),
+        .most_wall_ns = column_u64(stmt, column + 10),
+        .running = column_known(stmt, column + 11),
+        .waiting = column_known(stmt, column + 12),
+        .full_ns = column_u64(stmt, column + 13),
     };
 }
 
-static bool is_sound(sqlite3_stmt *stmt, struct kv_span *s)
+bool store_kv_read(sqlite3_stmt *stmt, int column, struct kv_span *ret)
 {
-    const char *fills = (const char *)sqlite3_column_text(stmt, 14);
+    const char *fills = (const char *)sqlite3_column_text(stmt, column + 14);
+    struct kv_span s = span_read(stmt, column);
 
-    return fills && kv_span_fills_parse(fills, s) == 0 && s->readings && s->usable_blocks &&
-           s->usable_blocks <= KV_POOL_BLOCKS_MAX && s->block_tokens <= KV_POOL_BLOCKS_MAX &&
-           s->most_blocks <= s->usable_blocks && s->least_blocks <= s->most_blocks &&
-           s->last_blocks <= s->most_blocks && s->begin_wall_ns <= s->end_wall_ns;
+    if (!fills || kv_span_fills_parse(fills, &s) < 0 || !s.readings || !s.usable_blocks ||
+        s.usable_blocks > KV_POOL_BLOCKS_MAX || s.block_tokens > KV_POOL_BLOCKS_MAX ||
+        s.most_blocks > s.usable_blocks || s.least_blocks > s.most_blocks ||
+        s.last_blocks > s.most_blocks || s.begin_wall_ns > s.end_wall_ns)
+        return false;
+    *ret = s;
+    return true;
+}
+
+int64_t store_kv_begin(uint64_t wall_ns)
+{
+    return store_moment(wall_ns > SPAN_NS_MAX ? wall_ns - SPAN_NS_MAX : 0);
 }
 
 int store_kv_each(struct store *s, uint64_t since_wall_ns, uint64_t until_wall_ns,
@@ -111,11 +120,10 @@ int store_kv_each(struct store *s, uint64_t since_wall_ns, uint64_t until_wall_n
         return r;
     sqlite3_bind_int64(stmt, 1, store_moment(since_wall_ns));
     sqlite3_bind_int64(stmt, 2, store_moment(until_wall_ns));
-    sqlite3_bind_int64(stmt, 3,
-                       store_moment(since_wall_ns > SPAN_NS_MAX ? since_wall_ns - SPAN_NS_MAX : 0));
+    sqlite3_bind_int64(stmt, 3, store_kv_begin(since_wall_ns));
     while ((result = sqlite3_step(stmt)) == SQLITE_ROW) {
-        struct kv_span span = span_read(stmt);
-        r = is_sound(stmt, &span) ? fn(userdata, sqlite3_column_int64(stmt, 2), &span) : 0;
+        struct kv_span span;
+        r = store_kv_read(stmt, 0, &span) ? fn(userdata, sqlite3_column_int64(stmt, 2), &span) : 0;
         if (r)
             return r;
     }

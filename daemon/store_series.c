@@ -61,6 +61,11 @@ static const struct {
      resident_point},
     {STORE_SERIES_OWNER, COMMON "device,level,owner_id,bytes,blocks" FROM("sample", ""),
      owner_point},
+    /* a span that grows is written again, at the end: only the index has their times in order */
+    {STORE_SERIES_KV,
+     "SELECT process_id,wall_ns,0,0,sample_kv.* FROM sample_kv WHERE wall_ns>=?2"
+     " AND end_wall_ns>=?1 ORDER BY wall_ns",
+     NULL},
 };
 
 struct store_series {
@@ -69,6 +74,7 @@ struct store_series {
     sqlite3_stmt *process, *owner;
     size_t query;
     uint64_t since_wall_ns;
+    struct kv_span span; /* of the row at hand */
 };
 
 /* Only one thread uses the connection: it needs no locks, which are a fifth of the time of a row.
@@ -117,8 +123,11 @@ static int row_next(struct store_series *s)
         int result = SQLITE_OK;
         if (!s->stmt) {
             result = sqlite3_prepare_v2(s->db, queries[s->query].sql, -1, &s->stmt, NULL);
-            if (result == SQLITE_OK)
+            if (result == SQLITE_OK) {
                 sqlite3_bind_int64(s->stmt, 1, store_moment(s->since_wall_ns));
+                if (queries[s->query].kind == STORE_SERIES_KV)
+                    sqlite3_bind_int64(s->stmt, 2, store_kv_begin(s->since_wall_ns));
+            }
         }
         if (result == SQLITE_OK)
             result = sqlite3_step(s->stmt);
@@ -149,7 +158,13 @@ int store_series_next(struct store_series *s, size_t rows,
             .boot_ns = (uint64_t)sqlite3_column_int64(s->stmt, 2),
             .device = (uint16_t)sqlite3_column_int(s->stmt, 3),
         };
-        queries[s->query].read(s->stmt, &p);
+        if (p.kind == STORE_SERIES_KV) {
+            if (!store_kv_read(s->stmt, 4, &s->span))
+                continue;
+            p.span = &s->span;
+        } else {
+            queries[s->query].read(s->stmt, &p);
+        }
         r = fn(userdata, s, &p);
         r = r < 0 ? r : 1;
     }

@@ -5,6 +5,7 @@
 #ifndef NPUMEM_DAEMON_STORE_SERIES_H
 #define NPUMEM_DAEMON_STORE_SERIES_H
 
+#include "kv_history.h"
 #include "store.h"
 
 /* What a sample is of. */
@@ -13,6 +14,7 @@ enum store_series_kind {
     STORE_SERIES_DEVICE,   /* physical bytes of the process on the device */
     STORE_SERIES_POOL,     /* the caching pool: allocated, reserved and active bytes */
     STORE_SERIES_RESIDENT, /* host memory: resident bytes, and what of them is shared */
+    STORE_SERIES_KV,       /* how full the KV cache was: a span */
 };
 
 struct store_point {
@@ -25,10 +27,13 @@ struct store_point {
     uint64_t bytes, blocks;                /* POOL: allocated bytes; DEVICE: physical */
     uint64_t reserved_bytes, active_bytes; /* of STORE_SERIES_POOL */
     uint64_t shared_bytes;                 /* of STORE_SERIES_RESIDENT */
+    /* Of STORE_SERIES_KV, borrowed; wall_ns is its begin, and boot_ns and device are 0. */
+    const struct kv_span *span;
 };
 
-/* The samples with a wall time from since on, through a connection of its own: they are those of
- * one moment, whatever is written, retired or moved aside while they are read. */
+/* The samples with a wall time from since on (and spans that touch it), through a connection of its
+ * own: they are those of one moment, whatever is written, retired or moved aside while they are
+ * read. */
 struct store_series;
 
 /* Errors: -ENOENT no store, or none that can be opened just now; other errno. */
@@ -37,9 +42,9 @@ struct store_series *store_series_close(struct store_series *series);
 DEFINE_CLEANUP(struct store_series *, store_series_close)
 
 /* Calls fn for the next samples, at most `rows`: kind after kind, each in the order of writing, in
- * which the rows of one process and moment stand together. fn returns 0, or -errno, which ends it.
- * Returns 1: there may be more; 0: those were all; -errno of fn or the store: it has ended. Cost:
- * about 0.35 us per row. */
+ * which the rows of one process and moment stand together; spans in the order of their begins. fn
+ * returns 0, or -errno, which ends it. Returns 1: there may be more; 0: those were all; -errno of
+ * fn or the store: it has ended. Cost: about 0.35 us per row. */
 int store_series_next(struct store_series *series, size_t rows,
                       int (*fn)(void *userdata, struct store_series *series,
                                 const struct store_point *point),

@@ -46,8 +46,8 @@ static uint64_t hash_text(uint64_t hash, const char *text)
 
 static bool is_same(const struct timeline_row *r, const struct timeline_place *p)
 {
-    return r->process == p->process && r->device == p->device && strcmp(r->level, p->level) == 0 &&
-           strcmp(r->owner, p->owner ? p->owner : "") == 0;
+    return r->process == p->process && r->device == p->device && r->blocks == p->blocks &&
+           strcmp(r->level, p->level) == 0 && strcmp(r->owner, p->owner ? p->owner : "") == 0;
 }
 
 int64_t timeline_row(struct timeline *t, const struct timeline_place *p)
@@ -78,6 +78,9 @@ int64_t timeline_row(struct timeline *t, const struct timeline_place *p)
     r->tgid = p->tgid;
     r->rank = p->rank;
     r->device = p->device;
+    r->blocks = p->blocks;
+    r->server_tgid = p->server_tgid;
+    r->replica = p->replica;
     snprintf(r->level, sizeof(r->level), "%s", p->level);
     snprintf(r->owner, sizeof(r->owner), "%s", p->owner ? p->owner : "");
     r->steps = steps;
@@ -85,24 +88,36 @@ int64_t timeline_row(struct timeline *t, const struct timeline_place *p)
     return n;
 }
 
-/* A value that holds from one moment to another, both within the window. */
-static void step_fill(struct timeline *t, struct timeline_row *r, uint64_t from_ns, uint64_t to_ns)
+/* Values of a time within the window, the first and the last moment included. */
+static void steps_take(struct timeline *t, struct timeline_row *r, uint64_t from_ns, uint64_t to_ns,
+                       const struct timeline_step *values)
 {
     uint64_t first = (from_ns - t->q.since_ns) / t->step_ns,
              last = (to_ns - t->q.since_ns) / t->step_ns;
 
     for (uint64_t i = first; i <= last && i < t->q.steps; i++) {
         struct timeline_step *s = &r->steps[i];
-        s->last = r->last;
-        if (s->min == TIMELINE_UNKNOWN || r->last < s->min)
-            s->min = r->last;
-        if (s->max == TIMELINE_UNKNOWN || r->last > s->max)
-            s->max = r->last;
+        s->last = values->last;
+        if (s->min == TIMELINE_UNKNOWN || values->min < s->min)
+            s->min = values->min;
+        if (s->max == TIMELINE_UNKNOWN || values->max > s->max)
+            s->max = values->max;
     }
-    if (r->last > r->peak || !r->peak_ns) {
-        r->peak = r->last;
-        r->peak_ns = from_ns;
+}
+
+static void peak_take(struct timeline_row *r, uint64_t value, uint64_t wall_ns)
+{
+    if (value > r->peak || !r->peak_ns) {
+        r->peak = value;
+        r->peak_ns = wall_ns;
     }
+}
+
+/* A value that holds from one moment to another, both within the window. */
+static void step_fill(struct timeline *t, struct timeline_row *r, uint64_t from_ns, uint64_t to_ns)
+{
+    steps_take(t, r, from_ns, to_ns, &(struct timeline_step){r->last, r->last, r->last});
+    peak_take(r, r->last, from_ns);
 }
 
 /* Carries the last value to just before a moment, as far as it holds. */
@@ -141,6 +156,21 @@ void timeline_sample(struct timeline *t, int64_t row, uint64_t wall_ns, uint64_t
     r->last = bytes;
     if (wall_ns >= t->q.since_ns && wall_ns < t->q.until_ns)
         step_fill(t, r, wall_ns, wall_ns);
+}
+
+void timeline_range(struct timeline *t, int64_t row, const struct timeline_range *range)
+{
+    uint64_t from = range->begin_ns, to = range->end_ns;
+
+    if (row <= 0 || from >= t->q.until_ns || to < t->q.since_ns)
+        return;
+    struct timeline_row *r = map_at(&t->rows, (uint32_t)row);
+    if (from < t->q.since_ns)
+        from = t->q.since_ns;
+    if (to >= t->q.until_ns)
+        to = t->q.until_ns - 1;
+    steps_take(t, r, from, to, &(struct timeline_step){range->least, range->most, range->last});
+    peak_take(r, range->most, range->most_ns);
 }
 
 void timeline_end(struct timeline *t, uint64_t process, uint64_t wall_ns)

@@ -30,6 +30,18 @@ struct timeline_place {
     uint32_t tgid;
     int32_t rank, device; /* -1: none, or not known */
     const char *level, *owner;
+    /* Of a server's KV cache: its size in blocks, of which those in use are the series. 0: it is of
+     * bytes. */
+    uint64_t blocks;
+    uint32_t server_tgid;
+    int32_t replica; /* -1 none */
+};
+
+/* Readings that are only known together (kv_history.h). */
+struct timeline_range {
+    uint64_t begin_ns, end_ns;
+    uint64_t least, most, last;
+    uint64_t most_ns;
 };
 
 /* Returns 0; -EINVAL a query that cannot be; -ENOMEM. Owns: timeline_free(). */
@@ -43,6 +55,9 @@ int64_t timeline_row(struct timeline *t, const struct timeline_place *place);
 /* Times go up; one that does not is taken at the time of the last (a clock jumped). Samples before
  * since_ns give the value at the beginning, those from until_ns on are left out. */
 void timeline_sample(struct timeline *t, int64_t row, uint64_t wall_ns, uint64_t bytes);
+/* Counts as a whole for every step that it touches. Ranges of a series come in order, and between
+ * them nothing is known; a series has samples or ranges. */
+void timeline_range(struct timeline *t, int64_t row, const struct timeline_range *range);
 /* Every value of a process ends: it is gone. Between its last sample and timeline_finish(). */
 void timeline_end(struct timeline *t, uint64_t process, uint64_t wall_ns);
 /* Carries every series to until_ns; after the last sample. */
@@ -51,8 +66,9 @@ void timeline_finish(struct timeline *t);
 void timeline_mark(struct timeline *t, const char *name, uint64_t wall_ns);
 
 /* verdict, since_ns, until_ns, step_ns, steps, marks[], rows[] (highest first, at most limit; 0:
- * all), matched_rows, truncated into the open object. A row's min_bytes, max_bytes and last_bytes
- * are arrays with a value per step, null: not known. Returns 0; -ENOMEM. */
+ * all), matched_rows, truncated, kv_cache[] into the open object. A row's min_bytes, max_bytes and
+ * last_bytes are arrays with a value per step, null: not known; those of kv_cache[] count blocks.
+ * Returns 0; -ENOMEM. */
 int timeline_write(const struct timeline *t, uint32_t limit, struct json *j);
 
 #endif

@@ -20,6 +20,9 @@ struct timeline_row {
     uint64_t process;
     uint32_t tgid;
     int32_t rank, device;
+    uint64_t blocks; /* as in timeline_place */
+    uint32_t server_tgid;
+    int32_t replica;
     char level[24], owner[ANALYSIS_NAME_BYTES];
     struct timeline_step *steps;
     uint64_t last_ns, last; /* TIMELINE_UNKNOWN: none */

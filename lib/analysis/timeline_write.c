@@ -65,7 +65,30 @@ static void write_row(const struct timeline *t, const struct timeline_row *r, st
     json_end(j);
 }
 
-/* Rows that have a value, the highest first. */
+/* A cache that nobody used is told of, too. */
+static void write_cache(const struct timeline *t, const struct timeline_row *r, struct json *j)
+{
+    uint64_t first = 0, last = 0;
+
+    if (!r->blocks || !ends(t, r, &first, &last))
+        return;
+    json_object(j);
+    json_ku64(j, "server_tgid", r->server_tgid);
+    json_ku64(j, "tgid", r->tgid);
+    json_kindex(j, "replica", r->replica);
+    json_ku64(j, "blocks", r->blocks);
+    json_kdouble(j, "from_ratio", (double)first / (double)r->blocks);
+    json_kdouble(j, "to_ratio", (double)last / (double)r->blocks);
+    json_kdouble(j, "peak_ratio", (double)r->peak / (double)r->blocks);
+    json_ku64(j, "peak_blocks", r->peak);
+    json_ku64(j, "peak_ns", r->peak_ns);
+    values(j, "min_blocks", t, r, offsetof(struct timeline_step, min));
+    values(j, "max_blocks", t, r, offsetof(struct timeline_step, max));
+    values(j, "last_blocks", t, r, offsetof(struct timeline_step, last));
+    json_end(j);
+}
+
+/* Rows of bytes that have a value, the highest first. */
 static int64_t order(const struct timeline *t, struct sort_key **ret)
 {
     struct sort_key *keys = calloc(t->rows.count + 1u, sizeof(*keys));
@@ -76,7 +99,7 @@ static int64_t order(const struct timeline *t, struct sort_key **ret)
         return -ENOMEM;
     for (uint32_t n = 0; (n = map_next(&t->rows, n));) {
         const struct timeline_row *r = map_at(&t->rows, n);
-        if (ends(t, r, &first, &last) && r->peak)
+        if (!r->blocks && ends(t, r, &first, &last) && r->peak)
             keys[count++] = (struct sort_key){UINT64_MAX - r->peak, n};
     }
     if (sort_keys(keys, count) < 0) {
@@ -141,6 +164,10 @@ int timeline_write(const struct timeline *t, uint32_t limit, struct json *j)
     json_karray(j, "rows");
     for (int64_t i = 0; i < count && (!limit || i < limit); i++)
         write_row(t, map_at(&t->rows, keys[i].index), j);
+    json_end(j);
+    json_karray(j, "kv_cache");
+    for (uint32_t n = 0; (n = map_next(&t->rows, n));)
+        write_cache(t, map_at(&t->rows, n), j);
     json_end(j);
     return 0;
 }

@@ -983,6 +983,32 @@ class Recordings(Case):
         self.assertEqual([[int(v) >> 20 for v in step[1:]] for step in steps], [[40, 42, 42], [2, 42, 2]])
         self.assertEqual(int(steps[0][0]), self.BEGIN + 4 * 10**9)
 
+    def test_timeline_kv_cache(self):
+        """How full a server's cache was: a table of its own, lines of its own in csv, nothing of it where fields are asked for."""
+        cache = {"server_tgid": 1200, "tgid": 1201, "replica": None, "blocks": 1000, "from_ratio": 0.1, "to_ratio": 0.031, "peak_ratio": 0.5,
+                 "peak_blocks": 500, "peak_ns": 1799500000 * 10**9, "min_blocks": [90, None, 31], "max_blocks": [500, None, 40],
+                 "last_blocks": [100, None, 31]}
+        row = {"tgid": 1234, "rank": 0, "device": 0, "level": "reserved", "owner": None, "from_bytes": 1 << 30, "to_bytes": 2 << 30,
+               "delta_bytes": 1 << 30, "peak_bytes": 2 << 30, "peak_ns": 1799500000 * 10**9, "min_bytes": [1 << 30, 1 << 30, 2 << 30],
+               "max_bytes": [1 << 30, 2 << 30, 2 << 30], "last_bytes": [1 << 30, 2 << 30, 2 << 30]}
+        d = {**D.HEADER, "verdict": "nothing changed", "since_ns": 1799499990 * 10**9, "until_ns": 1799500020 * 10**9, "step_ns": 10**10,
+             "steps": 3, "marks": [], "matched_rows": 1, "truncated": False, "rows": [row], "kv_cache": [cache]}
+        self.daemon(Timeline=document(d))
+        out = self.shown("timeline")
+        table = out[out.index("KV cache in use"):].splitlines()
+        self.assertEqual(table[1].split(), ["PID", "SERVER", "BLOCKS", "FROM", "TO", "PEAK", "AT"])
+        self.assertRegex(table[2], r"^ *1201 +1200 +1000 +10\.00 % +3\.10 % +50\.00 % +2027-01-09 13:06:40")
+        self.assertNotIn("KV cache", self.shown("timeline", "--fields", "tgid,to_bytes"))
+        self.assertNotIn("KV cache", self.shown("timeline", "--quiet"))
+        self.assertEqual(json.loads(self.shown("timeline", "-o", "json"))["kv_cache"], [cache])
+        lines = list(csv.DictReader(io.StringIO(self.shown("timeline", "-o", "csv"))))
+        self.assertEqual([(x["level"], x["last_bytes"], x["blocks"]) for x in lines[:3]],
+                         [("reserved", str(n << 30), "") for n in (1, 2, 2)])
+        self.assertEqual([(x["tgid"], x["rank"], x["level"], x["last_bytes"], x["blocks"], x["last_blocks"], x["min_blocks"], x["max_blocks"])
+                          for x in lines[3:]], [("1201", "", "kv_cache", "", "1000", "100", "90", "500"),
+                                                ("1201", "", "kv_cache", "", "1000", "31", "31", "40")])
+        self.assertEqual(int(lines[4]["time_ns"]), 1799500010 * 10**9)
+
     def test_leaks(self):
         """A block of 1 MiB stays of every 100 ms: 36000 MiB per hour."""
         path = self.trace("leaky", [(1, i * 10**8 + 1, (i + 1) << 20, 1 << 20) for i in range(600)], end=60 * 10**9)

@@ -114,7 +114,7 @@ def test_timeline(scratch):
     equal(len(row["min_bytes"]), 60, "steps")
     equal(len(rows("--steps", "7")[1][("allocated", None)]["max_bytes"]), 7, "steps that were asked for")
     lines = daemon.cli("timeline", "--pid", str(agent.pid), "--since", "-20s", "-o", "csv").stdout.splitlines()
-    equal(lines[0], "time_ns,tgid,rank,device,level,owner,last_bytes,min_bytes,max_bytes", "head of the csv")
+    equal(lines[0], "time_ns,tgid,rank,device,level,owner,last_bytes,min_bytes,max_bytes,blocks,last_blocks,min_blocks,max_blocks", "head of the csv")
     check(any(f",{agent.pid},,0,allocated,PTA@block," in line for line in lines), "no step of the owner", lines[:5])
     table = daemon.cli("timeline", "--pid", str(agent.pid), "--since", "-20s").stdout
     check("mark:at100" in table and "CURVE" not in table, "the table", table)

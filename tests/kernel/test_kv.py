@@ -50,6 +50,26 @@ def wait_known(daemon, agent, wanted, seconds=90):  # scans of what else runs he
     return wait_for(known, seconds, "a reading of the KV cache")
 
 
+def check_timeline(daemon, agent):
+    """A tenth, 66500 blocks, none: the same over time, at what there was to read."""
+    def caches(*arguments):
+        return [row for row in daemon.json("timeline", *arguments)["kv_cache"] if row["tgid"] == agent.pid]
+    filled = [[row["peak_blocks"], *row["last_blocks"]] for row in caches("--since", "-10min", "--until", "-5min")]
+    equal(filled, [], "before it was read")
+    row, = caches("--since", "-10min", "--steps", "240")
+    equal((row["blocks"], row["peak_blocks"], row["peak_ratio"], row["to_ratio"]), (BLOCKS, 66500, 0.95, 0), "timeline")
+    # nothing is known of the time before the first reading; then the three fills, in their order
+    known = [n for n, value in enumerate(row["last_blocks"]) if value is not None]
+    equal(known, list(range(known[0], 240)), "steps that are known")
+    check(max(row["max_blocks"][known[0]:]) == 66500 and row["min_blocks"][-1] == row["last_blocks"][-1] == 0, "steps", row)
+    check(row["min_blocks"][known[0]] in (0, 7000), "the first fill", row)
+    lines = daemon.cli("timeline", "--since", "-10min", "-o", "csv").stdout.splitlines()
+    check(any(f",{agent.pid},,,kv_cache,,,,,{BLOCKS},0,0," in line for line in lines), "the last step in csv", lines[-3:])
+    check(f"{BLOCKS}" in daemon.cli("timeline").stdout.partition("KV cache in use")[2], "the table")
+    equal(len(caches("--device", "0")), 0, "it is of no device")
+    equal(len(caches("--pid", str(agent.pid))), 1, "of this process")
+
+
 def test_kv_follow(scratch):
     """A server that was there before the daemon: fill, requests, its fullest and when; then a daemon that comes later."""
     agent = engine(scratch)
@@ -73,6 +93,7 @@ def test_kv_follow(scratch):
     check(row["p99_ratio"] == 0.95 and row["p50_ratio"] in (0, 0.1, 0.95), f"of the time: {row}")
     shown = daemon.cli("budget").stdout
     check("fullest 95.0 %" in shown and "40 requests ran, 7 waited; now 0.0 %" in shown, shown)
+    check_timeline(daemon, agent)
     daemon.stop()
     since = row["since_ns"]
     spans = [dict(span) for span in daemon.sql(SPANS, agent.pid)]

@@ -3,6 +3,7 @@
  */
 #include "store_fixture.h"
 #include "store_kv.h"
+#include "store_series.h"
 
 struct seen {
     struct kv_span spans[8];
@@ -105,6 +106,68 @@ static void test_window(void **state)
     assert_int_equal(store_kv_write(NULL, 77, &s.spans[0]), -ENOENT);
 }
 
+struct points {
+    uint64_t begins[8];
+    size_t count;
+};
+
+static int on_point(void *userdata, struct store_series *series, const struct store_point *p)
+{
+    struct points *s = userdata;
+    struct process_facts facts;
+    uint64_t exit_ns;
+
+    if (p->kind != STORE_SERIES_KV)
+        return 0;
+    assert_int_equal(store_series_process(series, p->process_id, &facts, &exit_ns), 0);
+    assert_int_equal(facts.tgid, p->span->most_blocks);
+    assert_int_equal(p->span->begin_wall_ns, p->wall_ns);
+    assert_true(s->count < 8);
+    s->begins[s->count++] = p->wall_ns;
+    return 0;
+}
+
+static struct points points_of(struct fixture *f, uint64_t since)
+{
+    struct store_series *series;
+    struct points s = {0};
+
+    assert_int_equal(store_series_open(f->store, since, &series), 0);
+    assert_int_equal(store_series_next(series, 1000, on_point, &s), 0);
+    store_series_close(series);
+    return s;
+}
+
+/* In a series: in the order of their begins, whoever was written last; those that touch it. */
+static void test_series(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t wall = f->boot_ns + WALL_OFFSET;
+    struct process_facts one = facts_make(77, 4242), other = facts_make(78, 4243);
+
+    process_begin(f, &one);
+    process_begin(f, &other);
+    struct kv_span a = span_of(f, 0, 600, 77), b = span_of(f, 100, 300, 78),
+                   c = span_of(f, 600, 700, 77);
+    assert_int_equal(store_kv_write(f->store, 78, &b), 0);
+    assert_int_equal(store_kv_write(f->store, 77, &c), 0);
+    assert_int_equal(store_kv_write(f->store, 77, &a), 0);
+    struct points s = points_of(f, 0);
+    assert_int_equal(s.count, 3);
+    assert_int_equal(s.begins[0], wall);
+    assert_int_equal(s.begins[1], wall + 100 * SECOND);
+    assert_int_equal(s.begins[2], wall + 600 * SECOND);
+    s = points_of(f, wall + 301 * SECOND);
+    assert_int_equal(s.count, 2);
+    assert_int_equal(s.begins[0], wall);
+    assert_int_equal(points_of(f, wall + 701 * SECOND).count, 0);
+    assert_int_equal(points_of(f, UINT64_MAX).count, 0);
+    execute(f, "UPDATE sample_kv SET most_blocks=1001 WHERE most_blocks=78");
+    s = points_of(f, 0);
+    assert_int_equal(s.count, 2);
+    assert_int_equal(s.begins[1], wall + 600 * SECOND);
+}
+
 /* Age and the end of the process take them. */
 static void test_retired(void **state)
 {
@@ -158,6 +221,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_grows, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(test_series, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(test_window, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(test_retired, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(test_foreign_rows, fixture_setup, fixture_teardown),

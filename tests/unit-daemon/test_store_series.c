@@ -14,7 +14,7 @@ static bool host_bytes(uint32_t tgid, uint64_t *ret_resident, uint64_t *ret_shar
 }
 
 struct seen {
-    unsigned counts[STORE_SERIES_RESIDENT + 1];
+    unsigned counts[STORE_SERIES_KV + 1];
     uint64_t last_boot_ns, resident, shared, owner_bytes, allocated, reserved, active;
     char owner[64];
     int stop_after;

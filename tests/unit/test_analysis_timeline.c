@@ -172,6 +172,56 @@ static void queries_that_cannot_be_are_refused(void **state)
     json_object_put(finished(t, 0));
 }
 
+static void feed(struct timeline *t, struct jsonc *cache)
+{
+    struct jsonc *spans = get(cache, "spans");
+    int64_t row = timeline_row(
+        t, &(struct timeline_place){.process = get_u64(cache, "tgid", 0),
+                                    .tgid = (uint32_t)get_u64(cache, "tgid", 0),
+                                    .rank = -1,
+                                    .device = -1,
+                                    .level = "kv_cache",
+                                    .blocks = get_u64(cache, "blocks", 0),
+                                    .server_tgid = (uint32_t)get_u64(cache, "server_tgid", 0),
+                                    .replica = json_object_get_int(get(cache, "replica"))});
+
+    assert_true(row > 0);
+    for (size_t i = 0; i < json_object_array_length(spans); i++) {
+        struct jsonc *s = json_object_array_get_idx(spans, i);
+        timeline_range(t, row,
+                       &(struct timeline_range){.begin_ns = get_u64(s, "begin_ns", 0),
+                                                .end_ns = get_u64(s, "end_ns", 0),
+                                                .least = get_u64(s, "least", 0),
+                                                .most = get_u64(s, "most", 0),
+                                                .last = get_u64(s, "last", 0),
+                                                .most_ns = get_u64(s, "most_ns", 0)});
+    }
+}
+
+/* Of KV caches: their spans. */
+static int run(struct jsonc *input, struct json *j)
+{
+    struct timeline_query q = {.since_ns = get_u64(input, "since_ns", 0),
+                               .until_ns = get_u64(input, "until_ns", 0),
+                               .steps = (uint32_t)get_u64(input, "steps", 0),
+                               .carry_ns = 1000000};
+    struct jsonc *caches = get(input, "caches");
+    struct timeline *t;
+
+    assert_int_equal(timeline_new(&q, &t), 0);
+    for (size_t i = 0; i < json_object_array_length(caches); i++)
+        feed(t, json_object_array_get_idx(caches, i));
+    timeline_finish(t);
+    int r = timeline_write(t, 1, j);
+    timeline_free(t);
+    return r;
+}
+
+static void golden(void **state)
+{
+    golden_run("timeline", run, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -182,6 +232,7 @@ int main(void)
         cmocka_unit_test(a_clock_that_jumps_bends_nothing),
         cmocka_unit_test(rows_are_sorted_and_bounded),
         cmocka_unit_test(queries_that_cannot_be_are_refused),
+        cmocka_unit_test(golden),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
