@@ -47,6 +47,7 @@ static const struct column figure_columns[] = {
     {"allocated", "allocated_bytes", COLUMN_BYTES, true},
     {"slack", "slack_bytes", COLUMN_BYTES, true},
     {"largest hole", "largest_hole_bytes", COLUMN_BYTES, true},
+    {"in whole granules, at least", "unmap_bytes", COLUMN_BYTES, true},
     {"outside this process's pool", "outside_bytes", COLUMN_BYTES, true},
     {"held by others", "foreign_bytes", COLUMN_BYTES, true},
     {"idle card", "baseline_bytes", COLUMN_BYTES, true},
@@ -115,6 +116,9 @@ static int render_report(const struct args *args, const struct out *o, struct js
     section(args, o, document, "Largest blocks", "top_blocks", block_columns,
             ARRAY_SIZE(block_columns));
     section(args, o, document, "Newest blocks", "recent", block_columns, ARRAY_SIZE(block_columns));
+    if (doc_get(document, "complaint"))
+        printf("\nnot used: %s\n",
+               out_clean(text, sizeof(text), doc_text(document, "complaint", "")));
     advice_print(args, o, document, "What helps");
     return EXIT_DONE;
 }

@@ -17,6 +17,7 @@
 #include "oom_capture.h"
 #include "oom_track.h"
 #include "python.h"
+#include "settings.h"
 
 #define REST_DEVICES 64
 /* How often the idle baseline of cards is measured, so that it is known when a process dies at
@@ -108,6 +109,11 @@ static void take_settings(struct oom_log *log, struct open_failure *f, uint32_t 
     memcpy(f->environment, t->memory->environment.text, f->environment_bytes);
 }
 
+static struct analysis_settings settings_of(const struct open_failure *f)
+{
+    return (struct analysis_settings){f->environment, f->environment_bytes, f->line};
+}
+
 static void take_frames(struct oom_log *log, const struct nm_event *event, struct oom_snapshot *s)
 {
     const char *names[OOM_FRAMES_MAX];
@@ -135,9 +141,12 @@ void oom_log_failure(struct oom_log *log, const struct nm_event *event)
     /* the second failure comes after the cache was emptied: what it finds is the verdict's ground
      */
     if (s->failures <= 2 && budget_take(log)) {
-        f->has_snapshot = oom_capture(log->m->ledger, event, &f->snapshot) == 0;
-        take_frames(log, event, &f->snapshot);
         take_settings(log, f, event->tgid);
+        struct analysis_settings texts = settings_of(f);
+        struct settings settings;
+        settings_read(&texts, &settings);
+        f->has_snapshot = oom_capture(log->m->ledger, event, &settings.conf, &f->snapshot) == 0;
+        take_frames(log, event, &f->snapshot);
     }
     f->snapshot.failures = s->failures;
     f->snapshot.time_ns = s->first_ns;
@@ -301,7 +310,7 @@ static void report(struct oom_log *log, struct open_failure *f, bool is_recovere
     to_wall(s);
     s->is_recovered = is_recovered;
     s->id = (uint64_t)(f->id ? f->id : ++log->last_id);
-    s->settings = (struct analysis_settings){f->environment, f->environment_bytes, f->line};
+    s->settings = settings_of(f);
     oom_judge(s, &result);
     if (!f->id && result.verdict != OOM_NOT_MEMORY)
         remember(log, s, &result);

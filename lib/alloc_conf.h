@@ -51,6 +51,12 @@ struct alloc_conf {
     double memory_fraction; /* of the card; 1: no limit */
 };
 
+/* What an expandable segment of large requests maps and unmaps at a time. */
+static inline uint64_t alloc_conf_granule(const struct alloc_conf *conf)
+{
+    return conf->is_page_1g ? (uint64_t)1 << 30 : conf->large_granule_bytes;
+}
+
 /* What torch_npu does without the variable. */
 void alloc_conf_init(struct alloc_conf *ret);
 

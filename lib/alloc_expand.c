@@ -15,7 +15,7 @@ static uint64_t granule_of(const struct alloc_model *m, const struct alloc_pool 
 {
     if (pool->is_small)
         return ALLOC_SMALL_SEGMENT;
-    return m->options.conf.is_page_1g ? ALLOC_GIB : m->options.conf.large_granule_bytes;
+    return alloc_conf_granule(&m->options.conf);
 }
 
 static bool is_usable(const struct alloc_block *b)

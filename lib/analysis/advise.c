@@ -34,10 +34,6 @@ void advise_input_init(struct advise_input *ret)
         .reserved_bytes = ANALYSIS_UNKNOWN,
         .allocated_bytes = ANALYSIS_UNKNOWN,
         .active_bytes = ANALYSIS_UNKNOWN,
-        .pinned_free_bytes = ANALYSIS_UNKNOWN,
-        .unmap_bytes = ANALYSIS_UNKNOWN,
-        .split_bytes = {ANALYSIS_UNKNOWN, ANALYSIS_UNKNOWN, ANALYSIS_UNKNOWN},
-        .empty_bytes = ANALYSIS_UNKNOWN,
         .total_bytes = ANALYSIS_UNKNOWN,
         .others_bytes = ANALYSIS_UNKNOWN,
         .outside_bytes = ANALYSIS_UNKNOWN,
@@ -45,6 +41,7 @@ void advise_input_init(struct advise_input *ret)
         .workspace_bytes = ANALYSIS_UNKNOWN,
     };
     settings_read(&ret->settings, &ret->read); /* of nothing: the defaults */
+    slack_init(&ret->slack);
 }
 
 void advise_more_in(const struct rules *r, const char *verb)
@@ -160,11 +157,12 @@ static void rule_sleep(struct rules *r)
     const struct advise_input *in = r->in;
     char text[UNITS_TEXT_BYTES];
 
-    if (!in->is_asleep || !advise_known(in->empty_bytes) || in->empty_bytes < ADVISE_WORTH_BYTES)
+    if (!in->is_asleep || !advise_known(in->slack.empty_bytes) ||
+        in->slack.empty_bytes < ADVISE_WORTH_BYTES)
         return;
-    advice_add(r->list, "torch.npu.empty_cache()", NULL, "after sleep", in->empty_bytes, "high",
-               "the server sleeps and its cache keeps %s of segments without any block",
-               units_format_bytes(text, in->empty_bytes, UNITS_AUTO));
+    advice_add(r->list, "torch.npu.empty_cache()", NULL, "after sleep", in->slack.empty_bytes,
+               "high", "the server sleeps and its cache keeps %s of segments without any block",
+               units_format_bytes(text, in->slack.empty_bytes, UNITS_AUTO));
     advise_more_in(r, "frag");
 }
 

@@ -10,11 +10,9 @@
 #define NPUMEM_ANALYSIS_ADVISE_H
 
 #include "budget.h"
+#include "slack.h"
 
 #define ADVISE_GENERATIONS 3
-#define ADVISE_SPLITS 3
-/* Values of max_split_size_mb that are advised: the largest that would help. */
-extern const uint32_t advise_split_mb[ADVISE_SPLITS];
 
 /* Python's garbage collector: its own counters, and memory that it gave back. */
 struct advise_gc {
@@ -35,11 +33,7 @@ struct advise_input {
 
     /* The caching allocator; ANALYSIS_UNKNOWN. */
     uint64_t reserved_bytes, allocated_bytes, active_bytes;
-    uint64_t pinned_free_bytes; /* free bytes of segments that a block keeps; unknown if not all is
-                                   seen */
-    uint64_t unmap_bytes;       /* what of that whole granules of expandable segments would be */
-    uint64_t split_bytes[ADVISE_SPLITS];  /* free in segments of advise_split_mb[] and more */
-    uint64_t empty_bytes;                 /* segments without any block */
+    struct slack slack;
     uint64_t total_bytes, others_bytes;   /* of the card; of other processes on it */
     uint64_t outside_bytes;               /* of this process on it, outside the caching allocator */
     uint64_t recovered_retries, failures; /* of allocations, as reported */

@@ -21,8 +21,6 @@
 #define THRESHOLD_USUAL 8
 #define THRESHOLD_LEAST 5
 
-const uint32_t advise_split_mb[ADVISE_SPLITS] = {128, 64, 32};
-
 /* Reserved and not active, beyond what rounding leaves; 0 none worth a word. */
 static uint64_t slack_beyond(const struct advise_input *in)
 {
@@ -35,27 +33,22 @@ static uint64_t slack_beyond(const struct advise_input *in)
     return slack;
 }
 
-static bool is_refused(const struct rules *r)
-{
-    return (r->settings->conf_text || r->settings->is_conf_shared) && !r->settings->conf_known;
-}
-
 static void advise_expandable(struct rules *r, const char *slack_text)
 {
     const struct advise_input *in = r->in;
     char to[ANALYSIS_NAME_BYTES], part[UNITS_TEXT_BYTES];
-    bool is_seen = advise_known(in->pinned_free_bytes) && advise_known(in->unmap_bytes);
+    bool is_seen = advise_known(in->slack.pinned_free_bytes) && advise_known(in->slack.unmap_bytes);
 
-    if (is_seen && in->unmap_bytes < ADVISE_WORTH_BYTES)
+    if (is_seen && in->slack.unmap_bytes < ADVISE_WORTH_BYTES)
         return; /* pieces smaller than a granule stay mapped */
     settings_conf_with(r->settings, "expandable_segments:True", to, sizeof(to));
     if (is_seen)
-        advice_add(r->list, ALLOC_CONF_NAME, r->settings->conf_text, to, in->unmap_bytes,
+        advice_add(r->list, ALLOC_CONF_NAME, r->settings->conf_text, to, in->slack.unmap_bytes,
                    advise_confidence(r, "high"),
                    "%s are reserved and not used; %s of it lie in segments that a block keeps, "
                    "where no empty_cache() gives them back. Expandable ones give back all whole "
                    "granules",
-                   slack_text, units_format_bytes(part, in->pinned_free_bytes, UNITS_AUTO));
+                   slack_text, units_format_bytes(part, in->slack.pinned_free_bytes, UNITS_AUTO));
     else
         advice_add(r->list, ALLOC_CONF_NAME, r->settings->conf_text, to, ANALYSIS_UNKNOWN,
                    advise_confidence(r, "medium"),
@@ -67,24 +60,18 @@ static void advise_expandable(struct rules *r, const char *slack_text)
 
 static void advise_max_split(struct rules *r, const char *slack_text)
 {
-    const struct advise_input *in = r->in;
     char item[48], to[ANALYSIS_NAME_BYTES];
-    size_t i = 0;
+    uint32_t mb = slack_split(&r->in->slack, ADVISE_WORTH_BYTES);
 
-    while (i < ADVISE_SPLITS && in->split_bytes[i] < ADVISE_WORTH_BYTES)
-        i++;
-    if (i == ADVISE_SPLITS)
+    if (!mb)
         return; /* segments too small for any of them */
-    snprintf(item, sizeof(item), "max_split_size_mb:%u", advise_split_mb[i]);
+    snprintf(item, sizeof(item), "max_split_size_mb:%u", mb);
     settings_conf_with(r->settings, item, to, sizeof(to));
     advice_add(r->list, ALLOC_CONF_NAME, r->settings->conf_text, to, ANALYSIS_UNKNOWN,
                advise_confidence(r, "low"),
                "%s are reserved and not used, and %s excludes expandable_segments; large blocks "
                "that stay whole can go back",
-               slack_text,
-               r->settings->sleep_mode                  ? "sleep mode"
-               : r->settings->conf.keys & ALLOC_CONF_GC ? "garbage_collection_threshold"
-                                                        : "its own setting");
+               slack_text, settings_excludes_expandable(r->settings));
     advise_more_in(r, "whatif");
 }
 
@@ -95,13 +82,13 @@ static void rule_pieces(struct rules *r)
     const struct alloc_conf *conf = &r->settings->conf;
     uint64_t slack = slack_beyond(in);
     char text[UNITS_TEXT_BYTES];
-    unsigned others = conf->keys & (ALLOC_CONF_MAX_SPLIT | ALLOC_CONF_GC);
 
-    if (!slack || conf->is_expandable || is_refused(r) || in->is_asleep ||
-        (advise_known(in->pinned_free_bytes) && in->pinned_free_bytes < ADVISE_WORTH_BYTES))
+    if (!slack || conf->is_expandable || settings_is_conf_refused(r->settings) || in->is_asleep ||
+        (advise_known(in->slack.pinned_free_bytes) &&
+         in->slack.pinned_free_bytes < ADVISE_WORTH_BYTES))
         return; /* what lies in empty segments goes back by itself when it is needed */
     units_format_bytes(text, slack, UNITS_AUTO);
-    if (!r->settings->sleep_mode && !others && !(conf->keys & ALLOC_CONF_EXPANDABLE))
+    if (!settings_excludes_expandable(r->settings))
         advise_expandable(r, text);
     else if (!(conf->keys & ALLOC_CONF_MAX_SPLIT))
         advise_max_split(r, text);
@@ -152,8 +139,8 @@ static bool rule_threshold(struct rules *r)
     unsigned tenths = threshold_tenths(in, percent);
     char item[48], conf_to[ANALYSIS_NAME_BYTES], to[2 * ANALYSIS_NAME_BYTES];
 
-    if (!in->recovered_retries || conf->is_expandable || is_refused(r) || !percent ||
-        (has_threshold && has_fraction))
+    if (!in->recovered_retries || conf->is_expandable || settings_is_conf_refused(r->settings) ||
+        !percent || (has_threshold && has_fraction))
         return false;
     snprintf(item, sizeof(item), "garbage_collection_threshold:0.%u", tenths);
     settings_conf_with(r->settings, item, conf_to, sizeof(conf_to));

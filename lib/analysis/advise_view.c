@@ -13,12 +13,6 @@
 #include "layout_ledger.h"
 #include "settings.h"
 
-#define MIB ((uint64_t)1 << 20)
-#define GIB ((uint64_t)1 << 30)
-
-/* What segments that events named may lack of the allocator's own total. */
-#define COMPLETE_PERCENT 1
-
 struct gather {
     const struct ledger *l;
     const struct view_row *row;
@@ -90,68 +84,18 @@ static int on_atb(void *userdata, const struct view_atb *a)
     return 0;
 }
 
-struct holes {
-    uint64_t granule_bytes; /* of expandable segments, if the process had them */
-    uint64_t pinned, unmap, empty, split[ADVISE_SPLITS];
-};
-
-/* However a hole lies, all of its granules but two are wholly in it; all but one where it is a
- * multiple of them. */
-static int on_piece(void *userdata, const struct layout_piece *piece)
-{
-    struct holes *h = userdata;
-    uint64_t granules = piece->is_hole ? piece->bytes / h->granule_bytes : 0;
-
-    if (granules > 1)
-        h->unmap += (granules - 1) * h->granule_bytes;
-    return 0;
-}
-
-static void add_holes(const struct layout *l, const struct layout_segment *s, struct holes *h)
-{
-    uint64_t busy = s->used_bytes + s->pending_bytes;
-
-    if (s->is_small || busy >= s->bytes)
-        return; /* its blocks may be summed: what is free in it is not known */
-    if (!busy) {
-        h->empty += s->bytes;
-        return;
-    }
-    h->pinned += s->bytes - busy;
-    layout_each_piece(l, s, on_piece, h);
-    for (size_t i = 0; i < ADVISE_SPLITS; i++)
-        if (s->bytes >= advise_split_mb[i] * MIB)
-            h->split[i] += s->bytes - busy;
-}
-
 /* Free bytes in segments, where all segments and large blocks are known. */
-static int take_holes(const struct ledger *l, const struct view_row *row,
+static int take_slack(const struct ledger *l, const struct view_row *row,
                       const struct alloc_conf *conf, struct advise_input *in)
 {
-    struct holes h = {.granule_bytes = conf->is_page_1g ? GIB : conf->large_granule_bytes};
     struct layout layout;
-    uint64_t segments = 0, used = 0;
     int r = layout_from_ledger(l, in->tgid, (uint16_t)row->device, &layout);
 
     if (r == 0)
         r = layout_measure(&layout);
-    for (size_t i = 0; r == 0 && i < layout.segment_count; i++) {
-        const struct layout_segment *s = &layout.segments[i];
-        segments += s->bytes;
-        used += s->used_bytes + s->pending_bytes;
-        add_holes(&layout, s, &h);
-    }
-    bool is_all = r == 0 && !layout.unplaced_blocks && !layout.overlaps &&
-                  in->reserved_bytes != ANALYSIS_UNKNOWN &&
-                  segments + in->reserved_bytes / 100 * COMPLETE_PERCENT >= in->reserved_bytes &&
-                  used + in->allocated_bytes / 100 * COMPLETE_PERCENT >= in->allocated_bytes;
+    if (r == 0)
+        slack_measure(&layout, conf, in->reserved_bytes, in->allocated_bytes, &in->slack);
     layout_done(&layout);
-    if (is_all) {
-        in->pinned_free_bytes = h.pinned;
-        in->unmap_bytes = h.unmap;
-        in->empty_bytes = h.empty;
-        memcpy(in->split_bytes, h.split, sizeof(in->split_bytes));
-    }
     return r;
 }
 
@@ -235,7 +179,7 @@ static int gather(const struct ledger *l, const struct view_context *c,
         in->is_atb_known = true;
         r = c->atb_fn(c->userdata, in->tgid, on_atb, in);
     }
-    return r < 0 ? r : take_holes(l, row, &in->read.conf, in);
+    return r < 0 ? r : take_slack(l, row, &in->read.conf, in);
 }
 
 static void write_collector(const struct advise_input *in, struct json *j)

@@ -195,6 +195,7 @@ static void compute_utilization(const struct budget_input *in, const struct sett
 
     r->utilization = s->utilization;
     r->utilization_source = s->is_utilization_given ? "command line" : "default";
+    r->is_utilization_assumed = s->is_utilization_assumed;
     if (s->is_utilization_given || s->kv_cache_bytes != ANALYSIS_UNKNOWN ||
         !known(t[BUDGET_CARD_TOTAL].bytes) || !known(t[BUDGET_KV_CACHE].bytes) ||
         !known(t[BUDGET_WEIGHTS].bytes) || !known(t[BUDGET_PEAK].bytes) ||
@@ -203,6 +204,7 @@ static void compute_utilization(const struct budget_input *in, const struct sett
     double sum = (double)t[BUDGET_KV_CACHE].bytes + (double)t[BUDGET_WEIGHTS].bytes +
                  (double)t[BUDGET_PEAK].bytes + (double)t[BUDGET_NON_TORCH].bytes;
     double used = sum / (double)t[BUDGET_CARD_TOTAL].bytes;
+    r->is_utilization_assumed = false;
     double apart_old = used - SETTINGS_UTILIZATION, apart_new = used - SETTINGS_UTILIZATION_NEW;
     if (apart_new > -0.015 && apart_new < 0.005) {
         r->utilization = SETTINGS_UTILIZATION_NEW;

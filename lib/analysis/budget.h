@@ -100,7 +100,8 @@ struct budget_term {
 
 struct budget_result {
     enum budget_verdict verdict;
-    double utilization; /* 0 not known */
+    double utilization;          /* 0 not known */
+    bool is_utilization_assumed; /* nothing but a default says it */
     const char *utilization_source;
     struct budget_term terms[BUDGET_TERM_COUNT];
     int64_t sum_bytes;       /* weights + peak + non_torch + graph + kv_cache; BUDGET_UNKNOWN */

@@ -203,6 +203,7 @@ static void advise_overrun(const struct budget_input *in, const struct settings 
     if (needed == ANALYSIS_UNKNOWN)
         needed = in->failure_requested_bytes;
     used.utilization = r->utilization;
+    used.is_utilization_assumed = r->is_utilization_assumed;
     if (s->kv_cache_bytes != ANALYSIS_UNKNOWN && needed != ANALYSIS_UNKNOWN &&
         needed < s->kv_cache_bytes) {
         advice_add(list, "kv_cache_memory_bytes",
@@ -213,7 +214,7 @@ static void advise_overrun(const struct budget_input *in, const struct settings 
         last_verb(list, "oom");
     } else {
         settings_advise_lower(&used, known(total) ? (uint64_t)total : ANALYSIS_UNKNOWN, needed,
-                              r->is_short_inferred ? "medium" : "high", list);
+                              false, r->is_short_inferred ? "medium" : "high", list);
     }
     advise_others(r, "medium");
     advise_hccl(in, r, s, needed == ANALYSIS_UNKNOWN ? 0 : (int64_t)needed, list);

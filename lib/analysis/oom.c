@@ -46,6 +46,7 @@ void oom_snapshot_init(struct oom_snapshot *ret)
     ret->requested_bytes = ret->total_bytes = ret->free_bytes = ret->baseline_bytes =
         ret->allowed_bytes = ret->physical_bytes = ret->reserved_bytes = ret->allocated_bytes =
             ret->active_bytes = ret->largest_hole_bytes = ret->holes = ANALYSIS_UNKNOWN;
+    slack_init(&ret->slack);
 }
 
 /* Codes that mean memory. Source: CANN's acl_rt and HAL error codes; facts in docs/ABI.md. */
@@ -121,10 +122,11 @@ static bool is_expandable(const struct oom_snapshot *s)
 
 static bool is_fragmented(const struct oom_snapshot *s, const struct oom_result *r)
 {
-    if (!known(r->slack_bytes) || !known(s->requested_bytes) || r->slack_bytes < s->requested_bytes)
+    if (!known(r->pieces_bytes) || !known(s->requested_bytes) ||
+        r->pieces_bytes < s->requested_bytes)
         return false;
     unsigned per_mille = is_expandable(s) ? SLACK_MIN_PER_MILLE_EXPANDABLE : SLACK_MIN_PER_MILLE;
-    if (r->slack_bytes < analysis_scale(s->reserved_bytes, per_mille, 1000))
+    if (r->pieces_bytes < analysis_scale(s->reserved_bytes, per_mille, 1000))
         return false;
     /* That the call failed says that no hole was large enough, where the holes are not known. */
     return !known(s->largest_hole_bytes) || s->largest_hole_bytes < s->requested_bytes;
@@ -134,6 +136,20 @@ static bool is_at_limit(const struct oom_snapshot *s)
 {
     return known(s->allowed_bytes) && known(s->reserved_bytes) && known(s->requested_bytes) &&
            s->reserved_bytes + s->requested_bytes > s->allowed_bytes;
+}
+
+/* Before the second attempt the allocator gives back whatever is empty. Segments that are empty
+ * after it are of pools that it does not touch (captured graphs): no request can have them, and
+ * which of the others are such a pool's is not known. */
+static void judge_pieces(const struct oom_snapshot *s, struct oom_result *r)
+{
+    bool is_kept = s->failures > 1 && known(s->slack.empty_bytes) && s->slack.empty_bytes;
+
+    if (known(s->reserved_bytes) && known(s->allocated_bytes))
+        r->slack_bytes = less(s->reserved_bytes, s->allocated_bytes);
+    r->pieces_bytes = is_kept && known(r->slack_bytes) ? less(r->slack_bytes, s->slack.empty_bytes)
+                                                       : r->slack_bytes;
+    r->unmap_bytes = is_kept ? ANALYSIS_UNKNOWN : s->slack.unmap_bytes;
 }
 
 static void judge_short(const struct oom_snapshot *s, struct oom_result *r)
@@ -187,7 +203,8 @@ static void explain_capacity(const struct oom_snapshot *s, struct oom_result *r)
             at_least, size_text(a, s->requested_bytes), size_text(b, s->free_bytes));
     else if (r->verdict == OOM_BUDGET)
         snprintf(r->reason, sizeof(r->reason),
-                 "the KV cache being made needs %s%s more and %s is free: planned too large by %s",
+                 "the KV cache being made needs %s%s more and %s is free: planned too large by at "
+                 "least %s",
                  at_least, size_text(a, s->requested_bytes), size_text(b, s->free_bytes),
                  size_text(c, r->short_bytes));
     else
@@ -226,6 +243,7 @@ static void explain_foreign(const struct oom_snapshot *s, struct oom_result *r)
 static void explain(const struct oom_snapshot *s, struct oom_result *r)
 {
     char a[UNITS_TEXT_BYTES], b[UNITS_TEXT_BYTES], c[UNITS_TEXT_BYTES];
+    const char *at_least = s->is_requested_minimum ? "at least " : "";
 
     switch (r->verdict) {
     case OOM_NOT_MEMORY:
@@ -246,13 +264,13 @@ static void explain(const struct oom_snapshot *s, struct oom_result *r)
     case OOM_FRAGMENTATION:
         if (known(s->largest_hole_bytes))
             snprintf(r->reason, sizeof(r->reason),
-                     "%s of the pool are free but in pieces: the largest is %s, %s was asked for",
-                     size_text(a, r->slack_bytes), size_text(b, s->largest_hole_bytes),
+                     "%s of the pool are free but in pieces: the largest is %s, %s%s was asked for",
+                     size_text(a, r->pieces_bytes), size_text(b, s->largest_hole_bytes), at_least,
                      size_text(c, s->requested_bytes));
         else
             snprintf(r->reason, sizeof(r->reason),
-                     "%s of the pool are free but in pieces: none holds the %s asked for",
-                     size_text(a, r->slack_bytes), size_text(c, s->requested_bytes));
+                     "%s of the pool are free but in pieces: none holds the %s%s asked for",
+                     size_text(a, r->pieces_bytes), at_least, size_text(c, s->requested_bytes));
         break;
     case OOM_BUDGET:
     case OOM_CAPACITY:
@@ -271,8 +289,7 @@ void oom_judge(const struct oom_snapshot *s, struct oom_result *ret)
         ret->baseline_bytes = assumed_baseline(s->total_bytes);
         ret->is_baseline_assumed = true;
     }
-    if (known(s->reserved_bytes) && known(s->allocated_bytes))
-        ret->slack_bytes = less(s->reserved_bytes, s->allocated_bytes);
+    judge_pieces(s, ret);
     judge_outside(s, ret);
     judge_short(s, ret);
     ret->verdict = classify(s, ret);

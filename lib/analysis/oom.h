@@ -6,7 +6,8 @@
  *   NOT_MEMORY     the code is not one of memory (streams or events exhausted)
  *   BOGUS_SIZE     the request is larger than the card
  *   FOREIGN        other processes hold well more than a card that idles
- *   FRAGMENTATION  slack covers the request but no hole does
+ *   FRAGMENTATION  slack covers the request but no hole does (whether a setting would have made
+ *                  enough of it usable is another question: the advice answers it)
  *   BUDGET         capacity, hit while the KV cache is being made
  *   CAPACITY       otherwise
  * A number that is not known is ANALYSIS_UNKNOWN and takes no part; nothing is assumed in its
@@ -16,6 +17,7 @@
 #define NPUMEM_ANALYSIS_OOM_H
 
 #include "analysis.h"
+#include "slack.h"
 
 enum oom_verdict {
     OOM_CAPACITY,
@@ -60,6 +62,7 @@ struct oom_snapshot {
     char comm[16], api[64];
     int64_t code; /* as the library returned it; 0 not known */
     bool is_recovered;
+    bool is_vllm; /* its own title says so */
 
     uint64_t requested_bytes;
     bool is_requested_minimum; /* the granule that failed; what was asked for is at least this */
@@ -67,6 +70,7 @@ struct oom_snapshot {
     uint64_t allowed_bytes;                           /* the process's own limit on reserved */
     uint64_t physical_bytes, reserved_bytes, allocated_bytes, active_bytes;
     uint64_t largest_hole_bytes, holes; /* of the pool that the request is for */
+    struct slack slack;                 /* of the pool of large requests, at the failing call */
     char phase[32];                     /* kv_cache, weights, ...; empty not known */
     bool is_phase_inferred;
     char frames[OOM_FRAMES_MAX][OOM_FRAME_BYTES]; /* of the failed call, the innermost first */
@@ -89,8 +93,11 @@ void oom_snapshot_init(struct oom_snapshot *ret);
 struct oom_result {
     enum oom_verdict verdict;
     uint64_t slack_bytes, outside_bytes, foreign_bytes, short_bytes; /* may be unknown */
+    uint64_t pieces_bytes; /* slack without segments that stayed empty through a flush */
+    uint64_t unmap_bytes;  /* of that: what expandable segments would have given back, at least */
     uint64_t baseline_bytes;
     bool is_baseline_assumed;
+    char complaint[ANALYSIS_TEXT_BYTES]; /* about a setting that cannot be used */
     char reason[ANALYSIS_TEXT_BYTES];
     struct advice_list advice;
 };

@@ -13,10 +13,9 @@
 #include "cleanup.h"
 #include "layout_ledger.h"
 #include "probes.h"
+#include "procfacts.h"
 
 #define MIB ((uint64_t)1 << 20)
-/* What segments and blocks that events named may lack of the allocator's own totals. */
-#define COMPLETE_PERCENT 1
 /* Equal blocks in a row that a model's layers make of a KV cache; weights and activations of equal
  * size do not come so large and so many. */
 #define KV_RUN_BLOCKS 4
@@ -26,6 +25,7 @@ struct capture {
     const struct ledger *l;
     struct oom_snapshot *s;
     const struct process_facts *victim;
+    uint64_t cache_reserved_bytes, cache_allocated_bytes; /* of the caching allocator alone */
 };
 
 static int main_device_of(void *userdata, const struct ledger_device_use *d)
@@ -70,6 +70,10 @@ static int on_pool(void *userdata, const struct ledger_pool *p)
     add(&c->s->reserved_bytes, p->reserved_bytes);
     add(&c->s->allocated_bytes, p->allocated_bytes);
     add(&c->s->active_bytes, p->active_bytes);
+    if (p->component == NM_BLOCK_CACHING) {
+        add(&c->cache_reserved_bytes, p->reserved_bytes);
+        add(&c->cache_allocated_bytes, p->allocated_bytes);
+    }
     return 0;
 }
 
@@ -153,34 +157,31 @@ static int on_entry(void *userdata, const struct ledger_entry *e)
     return 0;
 }
 
-static int measure_holes(struct capture *c)
+/* Holes where all of the pool is known. */
+static int measure_holes(struct capture *c, const struct alloc_conf *conf)
 {
     struct layout layout;
-    uint64_t segments = 0, used = 0, largest = 0, holes = 0;
+    uint64_t largest = 0, holes = 0;
     struct oom_snapshot *s = c->s;
     int r = layout_from_ledger(c->l, s->tgid, (uint16_t)s->device, &layout);
 
     if (r == 0)
         r = layout_measure(&layout);
-    for (size_t i = 0; r == 0 && i < layout.segment_count; i++) {
-        const struct layout_segment *g = &layout.segments[i];
-        segments += g->bytes;
-        used += g->used_bytes + g->pending_bytes;
-        if (g->is_small && s->requested_bytes > LAYOUT_SMALL_SEGMENT_BYTES)
-            continue; /* of the other pool */
-        holes += g->holes;
-        if (g->largest_hole_bytes > largest)
-            largest = g->largest_hole_bytes;
+    if (r == 0 && slack_measure(&layout, conf, c->cache_reserved_bytes, c->cache_allocated_bytes,
+                                &s->slack)) {
+        for (size_t i = 0; i < layout.segment_count; i++) {
+            const struct layout_segment *g = &layout.segments[i];
+            if (g->is_small && s->requested_bytes > LAYOUT_SMALL_SEGMENT_BYTES)
+                continue; /* of the other pool */
+            holes += g->holes;
+            if (g->largest_hole_bytes > largest)
+                largest = g->largest_hole_bytes;
+        }
+        s->largest_hole_bytes = largest;
+        s->holes = holes;
     }
     layout_done(&layout);
-    if (r < 0 || s->reserved_bytes == ANALYSIS_UNKNOWN)
-        return r;
-    uint64_t off = s->reserved_bytes / 100 * COMPLETE_PERCENT;
-    if (segments + off < s->reserved_bytes || used + off < s->allocated_bytes)
-        return 0;
-    s->largest_hole_bytes = largest;
-    s->holes = holes;
-    return 0;
+    return r;
 }
 
 struct holder_use {
@@ -198,18 +199,37 @@ static int on_use(void *userdata, const struct ledger_device_use *d)
     return 0;
 }
 
-static void add_holder(struct oom_snapshot *s, const struct oom_holder *h)
+static void insert_holder(struct oom_snapshot *s, size_t count, const struct oom_holder *h)
 {
-    size_t at = s->holder_count;
+    size_t at = count;
 
-    if (at == OOM_HOLDERS_MAX) {
-        s->holders[at - 1].bytes += h->bytes; /* the last stands for the rest */
-        return;
-    }
-    s->holder_count++;
     for (; at > 0 && s->holders[at - 1].bytes < h->bytes; at--)
         s->holders[at] = s->holders[at - 1];
     s->holders[at] = *h;
+}
+
+/* The largest first. Of more than there is room for, the smaller ones are one row that names none:
+ * nobody may be advised to stop one of them for the bytes of all. */
+static void add_holder(struct oom_snapshot *s, const struct oom_holder *h)
+{
+    size_t last = OOM_HOLDERS_MAX - 1, least = last - 1;
+    struct oom_holder out = *h;
+
+    if (s->holder_count < last) {
+        insert_holder(s, s->holder_count++, h);
+        return;
+    }
+    if (s->holders[least].is_victim)
+        least--;
+    if (h->is_victim || h->bytes > s->holders[least].bytes) {
+        out = s->holders[least];
+        if (least < last - 1)
+            s->holders[least] = s->holders[least + 1];
+        insert_holder(s, last - 1, h);
+    }
+    if (s->holder_count == last)
+        s->holders[s->holder_count++] = (struct oom_holder){.rank = -1, .comm = "others"};
+    s->holders[last].bytes += out.bytes;
 }
 
 static int on_process(void *userdata, const struct ledger_process *p)
@@ -327,10 +347,14 @@ static void phase_from_owner(const struct ledger *l, const struct nm_event *even
         snprintf(s->phase, sizeof(s->phase), "%.31s", owner + sizeof(prefix) - 1);
 }
 
-int oom_capture(const struct ledger *l, const struct nm_event *event, struct oom_snapshot *ret)
+int oom_capture(const struct ledger *l, const struct nm_event *event, const struct alloc_conf *conf,
+                struct oom_snapshot *ret)
 {
     const struct ledger_process *p = ledger_find_process(l, event->tgid);
-    struct capture c = {.l = l, .s = ret};
+    struct capture c = {.l = l,
+                        .s = ret,
+                        .cache_reserved_bytes = ANALYSIS_UNKNOWN,
+                        .cache_allocated_bytes = ANALYSIS_UNKNOWN};
     int r;
 
     if (!p)
@@ -340,6 +364,7 @@ int oom_capture(const struct ledger *l, const struct nm_event *event, struct oom
     ret->tgid = event->tgid;
     ret->tid = event->tid;
     ret->rank = p->facts.rank;
+    ret->is_vllm = p->facts.role != TITLE_OTHER;
     ret->time_ns = ret->last_time_ns = event->time_ns;
     ret->failures = 1;
     ret->code = event->result;
@@ -357,7 +382,7 @@ int oom_capture(const struct ledger *l, const struct nm_event *event, struct oom
     if (r == 0)
         r = ledger_each_entry(l, event->tgid, on_entry, &c);
     if (r == 0)
-        r = measure_holes(&c);
+        r = measure_holes(&c, conf);
     if (r < 0)
         return r;
     ledger_each_process(l, on_process, &c);

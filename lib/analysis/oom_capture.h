@@ -9,9 +9,11 @@
 #include "oom.h"
 
 /* Fills a snapshot of the state after `event`, a failed ALLOC or CREATE: everything but the card.
- * Times stay as the ledger has them (boot clock). Returns 0; -ESRCH unknown process; -ENOMEM.
- * Cost: linear in the live entries of the process. */
-int oom_capture(const struct ledger *l, const struct nm_event *event, struct oom_snapshot *ret);
+ * conf: the process's setting of the allocator, for slack. Times stay as the ledger has them (boot
+ * clock). Returns 0; -ESRCH unknown process; -ENOMEM. Cost: linear in the live entries of the
+ * process. */
+int oom_capture(const struct ledger *l, const struct nm_event *event, const struct alloc_conf *conf,
+                struct oom_snapshot *ret);
 
 /* Bytes of a card that are in use by nobody: its idle baseline. The card's figure in the ledger
  * must be of the same moment as the rest of it. other_bytes: of processes that the ledger does not

@@ -73,6 +73,9 @@ static void write_figures(const struct oom_snapshot *s, const struct oom_result 
     analysis_u64(j, "slack_bytes", r->slack_bytes);
     analysis_u64(j, "holes", s->holes);
     analysis_u64(j, "largest_hole_bytes", s->largest_hole_bytes);
+    analysis_u64(j, "pinned_free_bytes", s->slack.pinned_free_bytes);
+    analysis_u64(j, "empty_bytes", s->slack.empty_bytes);
+    analysis_u64(j, "unmap_bytes", r->unmap_bytes);
     analysis_u64(j, "outside_bytes", r->outside_bytes);
     analysis_u64(j, "foreign_bytes", r->foreign_bytes);
     analysis_u64(j, "short_bytes", r->short_bytes);
@@ -101,5 +104,6 @@ void oom_write(const struct oom_snapshot *s, const struct oom_result *r, struct 
     for (size_t i = 0; i < s->frame_count; i++)
         json_str(j, s->frames[i]);
     json_end(j);
+    json_kstr(j, "complaint", r->complaint[0] ? r->complaint : NULL);
     advice_write(&r->advice, j);
 }

@@ -45,6 +45,7 @@ static void read_utilization(const char *title, struct settings *s)
         if (end != value && !*end && isfinite(number) && number > 0 && number <= 1) {
             s->utilization = number;
             s->is_utilization_given = true;
+            s->is_static_fraction = strcmp(names[i], "--mem-fraction-static") == 0;
         } else {
             complain(s, names[i], value, "not a number above 0 and at most 1");
         }
@@ -101,6 +102,7 @@ void settings_read(const struct analysis_settings *in, struct settings *ret)
         .environment_known = in->environment != NULL,
         .conf_known = in->environment != NULL,
         .conf_text = settings_variable(in, ALLOC_CONF_NAME),
+        .is_title_known = *title != 0,
         .sleep_mode = strstr(title, "--enable-sleep-mode") != NULL,
         .is_vllm = strstr(title, "VLLM") || strstr(title, "vllm"),
         .is_eager = strstr(title, "--enforce-eager") != NULL,
@@ -118,7 +120,24 @@ void settings_read(const struct analysis_settings *in, struct settings *ret)
         complain(ret, ALLOC_CONF_NAME, ret->conf_text, error.what);
     }
     read_utilization(title, ret);
+    ret->is_utilization_assumed = !ret->is_utilization_given;
     read_cache_size(title, ret);
+}
+
+bool settings_is_conf_refused(const struct settings *s)
+{
+    return (s->conf_text || s->is_conf_shared) && !s->conf_known;
+}
+
+const char *settings_excludes_expandable(const struct settings *s)
+{
+    if (s->sleep_mode)
+        return "sleep mode";
+    if (s->conf.keys & ALLOC_CONF_GC)
+        return "garbage_collection_threshold";
+    if (s->conf.keys & ALLOC_CONF_MAX_SPLIT)
+        return "max_split_size_mb";
+    return s->conf.keys & ALLOC_CONF_EXPANDABLE ? "its own setting" : NULL;
 }
 
 const char *settings_conf_with(const struct settings *s, const char *item, char *ret, size_t size)
@@ -135,23 +154,28 @@ const char *settings_conf_with(const struct settings *s, const char *item, char 
 }
 
 void settings_advise_lower(const struct settings *s, uint64_t total_bytes, uint64_t bytes,
-                           const char *confidence, struct advice_list *list)
+                           bool is_minimum, const char *confidence, struct advice_list *list)
 {
-    char from[48], to[48], text[UNITS_TEXT_BYTES];
+    char from[48] = "", to[48], text[UNITS_TEXT_BYTES];
 
     if (bytes == ANALYSIS_UNKNOWN || !bytes || total_bytes == ANALYSIS_UNKNOWN ||
         s->kv_cache_bytes != ANALYSIS_UNKNOWN)
         return;
     uint64_t step = (uint64_t)((double)total_bytes * SETTINGS_UTILIZATION_STEP);
     uint64_t steps = step ? (bytes + step - 1) / step : 0;
-    double lower = s->utilization - (double)steps * SETTINGS_UTILIZATION_STEP;
+    double cut = (double)steps * SETTINGS_UTILIZATION_STEP, lower = s->utilization - cut;
     if (!steps || lower <= 0)
         return;
-    snprintf(from, sizeof(from), "%.2f%s", s->utilization,
-             s->is_utilization_given ? "" : " (default)");
-    snprintf(to, sizeof(to), "%.2f", lower);
-    advice_add(list, "gpu_memory_utilization", from, to, steps * step, confidence,
-               "short by %s of %.2f GiB: %llu step%s of 0.01",
+    if (s->is_utilization_assumed) {
+        snprintf(to, sizeof(to), "lower by %.2f", cut); /* than what, the default or another */
+    } else {
+        snprintf(from, sizeof(from), "%.2f%s", s->utilization,
+                 s->is_utilization_given ? "" : " (not on the command line)");
+        snprintf(to, sizeof(to), "%.2f", lower);
+    }
+    advice_add(list, s->is_static_fraction ? "mem_fraction_static" : "gpu_memory_utilization", from,
+               to, s->is_static_fraction ? ANALYSIS_UNKNOWN : steps * step, confidence,
+               "short by %s%s of %.2f GiB: %llu step%s of 0.01", is_minimum ? "at least " : "",
                units_format_bytes(text, bytes, UNITS_AUTO), (double)total_bytes / (double)GIB,
                (unsigned long long)steps, steps == 1 ? "" : "s");
     list->items[list->count - 1].verb = "budget";

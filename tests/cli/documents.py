@@ -164,6 +164,10 @@ ADVISE = {**HEADER, "advice": [{"tgid": 1234, "rank": 0, "device": 0, **ADVICE},
                                 "where": "environment", "restart": True},
                                {"tgid": 1235, "rank": None, "device": 1, **advice("HCCL_BUFFSIZE", "100", GIB)}],
           "gc": [], "processes": 3}
+OOM = {**HEADER, "id": 3, "failed_ns": 1800000000 * 10**9, "failures": 2, "tgid": 1234, "rank": 0, "device": 0, "comm": "python3",
+       "requested_bytes": GIB, "recovered": False, "verdict": "FRAGMENTATION", "reason": "the reason", "slack_bytes": 6 * GIB,
+       "unmap_bytes": 5 * GIB, "complaint": "PYTORCH_NPU_ALLOC_CONF=x: no", "holders": [], "top_blocks": [], "recent": [], "frames": [],
+       "advice": [advice("PYTORCH_NPU_ALLOC_CONF", "expandable_segments:True", 5 * GIB)]}
 TERMS = [("card_total", 64 * GIB), ("budget", 35 * GIB), ("others_at_start", 0), ("weights", 30 * GIB),
          ("profile_peak", 3 * GIB), ("non_torch", 3 * GIB), ("available", -GIB), ("kv_cache", 0), ("graph", 0)]
 

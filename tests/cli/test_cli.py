@@ -544,6 +544,18 @@ class Output(Case):
             self.assertEqual(self.shown("leaks").strip(), text)
         self.assert_error(self.run_cli("leaks", "--since", "soon"), 2, "--since soon: not a time")
 
+    def test_oom(self):
+        """A report: what of the slack could go back, or that it is not known; a setting that cannot be used."""
+        d = self.daemon(OomShow=document(D.OOM))
+        out = self.shown("oom", "show", "3")
+        self.assertRegex(out, r"\nslack +6\.00 GiB\nin whole granules, at least +5\.00 GiB\n")
+        self.assertIn("\nnot used: PYTORCH_NPU_ALLOC_CONF=x: no\n", out)
+        self.assertRegex(out, r"1\. PYTORCH_NPU_ALLOC_CONF: expandable_segments:True  \(saves 5\.00 GiB\)\n")
+        d.script["OomShow"] = document({**D.OOM, "unmap_bytes": None, "complaint": None})
+        out = self.shown("oom", "show", "3")
+        self.assertNotIn("whole granules", out)
+        self.assertNotIn("not used", out)
+
     def test_budget(self):
         """Verdict, terms, what is unknown and why, the term to change."""
         self.daemon(Budget=document(D.BUDGET))

@@ -9,7 +9,7 @@
 --wheels version of torch_npu: 2.7.1 (default), 2.10.0.post4 (with vllm-ascend), 2.14.0
 --self-check   without a daemon: torch's counters against the simulated driver's own figures
 --only   checks whose name contains the word: pool, expandable, workspace, all, early, late, oom,
-         whatif, frag, advise, record, kill, owners, camem
+         pieces, whatif, frag, advise, record, kill, owners, camem
 
 Ends with one line "N passed, N failed, N skipped"; the exit code is 1 when something failed.
 """
@@ -52,6 +52,8 @@ def run_checks(args, checks, node, binaries):
                 check_moments.run(checks, node, binaries, configuration, late, args.keep)
     if chosen(args.only, "oom"):
         check_oom.run(checks, node, None if args.self_check else binaries, args.keep)
+    if binaries and not args.self_check and chosen(args.only, "oom pieces"):
+        check_oom.run_pieces(checks, node, binaries, args.keep)
     if binaries and chosen(args.only, "whatif"):
         check_whatif.run(checks, node, binaries, args.keep)
     if binaries and chosen(args.only, "frag"):

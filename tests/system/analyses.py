@@ -103,7 +103,9 @@ def books(truth):
     return truth["torch"]["reserved_bytes"], truth["torch"]["allocated_bytes"]
 
 
-def fragmentation(scratch, changes=(), hole=68 * MIB, request=74 * MIB, baseline=2942 * MIB):
+def fragmentation(scratch, changes=(), hole=68 * MIB, request=74 * MIB, baseline=2942 * MIB, whole=40 * MIB,
+                  says="enough for this request"):
+    """whole: of each of the 35 holes, what granules of 20 MiB lie wholly in it wherever it begins."""
     run = Run(scratch, "r01_fragmentation", changes)
     run.reach("before")
     run.go("before")
@@ -117,7 +119,11 @@ def fragmentation(scratch, changes=(), hole=68 * MIB, request=74 * MIB, baseline
     near(report["reserved_bytes"], reserved, "reserved")
     near(report["largest_hole_bytes"], hole, "largest hole")
     near(report["baseline_bytes"], baseline, "idle card", least=8 * MIB)
-    check(advice_names(report, "expandable_segments:True"), "no advice on expandable segments", report["advice"])
+    equal((report["pinned_free_bytes"] >= 35 * hole, report["empty_bytes"], report["unmap_bytes"]), (True, 0, 35 * whole),
+          "what could go back")
+    advice, = advice_names(report, "expandable_segments:True")
+    equal(advice["saves_bytes"], 35 * whole, "what is promised")
+    check(says in advice["evidence"], f"not {says}", advice)
     run.end()
 
 
@@ -139,7 +145,25 @@ def test_r01_other_device(scratch):
 
 def test_r01_larger_holes(scratch):
     """Report 1 with holes of 128 MiB and a request of 200 MiB."""
-    fragmentation(scratch, [("1639.5MiB", "1579.5MiB"), ("x 72MiB", "x 200MiB")], hole=128 * MIB, request=202 * MIB)
+    fragmentation(scratch, [("1639.5MiB", "1579.5MiB"), ("x 72MiB", "x 200MiB")], hole=128 * MIB, request=202 * MIB,
+                  whole=100 * MIB)
+
+
+def test_r01_not_enough(scratch):
+    """Report 1 with a request of 1600 MiB: whole granules are 1400 MiB."""
+    fragmentation(scratch, [("x 72MiB", "x 1600MiB")], request=1602 * MIB, says="; this request lacked 2")
+
+
+def test_r01_granules_stay(scratch):
+    """Report 1 with holes of 35.5 MiB: nothing could go back, and nothing is promised."""
+    run = Run(scratch, "r01_fragmentation", [("1639.5MiB", "1672.5MiB")])
+    run.reach("before")
+    run.go("before")
+    report = one_report(run, run.reach("oom")["tgid"])
+    equal((report["verdict"], report["unmap_bytes"]), ("FRAGMENTATION", 0), "verdict, what could go back")
+    near(report["slack_bytes"], 35 * 35.5 * MIB, "slack")
+    equal(advice_names(report, "PYTORCH_NPU_ALLOC_CONF"), [], "advice that does not help")
+    run.end()
 
 
 def capacity(scratch, changes=(), settings=True):
@@ -267,7 +291,10 @@ def test_killed_at_oom(scratch):
     equal(len(report["top_blocks"]), 20, "largest blocks")
     run.daemon.stop()
     again = scratch.daemon()
-    equal(again.json("oom", "show", str(report["id"]))["reason"], report["reason"], "after a restart")
+    kept = again.json("oom", "show", str(report["id"]))
+    for field in ("reason", "unmap_bytes", "advice"):
+        equal(kept[field], report[field], f"{field} after a restart")
+    equal(kept["unmap_bytes"], 35 * 40 * MIB, "what could go back")
 
 
 def test_burst(scratch):

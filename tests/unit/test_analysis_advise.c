@@ -48,14 +48,14 @@ static int run(struct jsonc *input, struct json *j)
     in.reserved_bytes = get_u64(input, "reserved_bytes", in.reserved_bytes);
     in.allocated_bytes = get_u64(input, "allocated_bytes", in.allocated_bytes);
     in.active_bytes = get_u64(input, "active_bytes", in.allocated_bytes);
-    in.pinned_free_bytes = get_u64(input, "pinned_free_bytes", in.pinned_free_bytes);
-    in.unmap_bytes = get_u64(input, "unmap_bytes", in.unmap_bytes);
-    for (size_t i = 0; i < ADVISE_SPLITS; i++) {
+    in.slack.pinned_free_bytes = get_u64(input, "pinned_free_bytes", in.slack.pinned_free_bytes);
+    in.slack.unmap_bytes = get_u64(input, "unmap_bytes", in.slack.unmap_bytes);
+    for (size_t i = 0; i < SLACK_SPLITS; i++) {
         char name[32];
-        snprintf(name, sizeof(name), "split_%u_bytes", advise_split_mb[i]);
-        in.split_bytes[i] = get_u64(input, name, in.split_bytes[i]);
+        snprintf(name, sizeof(name), "split_%u_bytes", slack_split_mb[i]);
+        in.slack.split_bytes[i] = get_u64(input, name, in.slack.split_bytes[i]);
     }
-    in.empty_bytes = get_u64(input, "empty_bytes", in.empty_bytes);
+    in.slack.empty_bytes = get_u64(input, "empty_bytes", in.slack.empty_bytes);
     in.total_bytes = get_u64(input, "total_bytes", in.total_bytes);
     in.others_bytes = get_u64(input, "others_bytes", in.others_bytes);
     in.outside_bytes = get_u64(input, "outside_bytes", in.outside_bytes);

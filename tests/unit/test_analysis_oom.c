@@ -52,6 +52,7 @@ static int run(struct jsonc *input, struct json *j)
     } else {
         s.tgid = (uint32_t)get_u64(input, "tgid", 1);
         s.failures = (uint32_t)get_u64(input, "failures", 2);
+        s.is_vllm = get_u64(input, "vllm", 0);
         s.is_recovered = get_u64(input, "recovered", 0);
         s.code = (int64_t)get_u64(input, "code", 207001);
         s.requested_bytes = get_u64(input, "requested_bytes", s.requested_bytes);
@@ -63,7 +64,17 @@ static int run(struct jsonc *input, struct json *j)
         s.reserved_bytes = get_u64(input, "reserved_bytes", s.reserved_bytes);
         s.allocated_bytes = get_u64(input, "allocated_bytes", s.allocated_bytes);
         s.largest_hole_bytes = get_u64(input, "largest_hole_bytes", s.largest_hole_bytes);
+        s.slack.pinned_free_bytes = get_u64(input, "pinned_free_bytes", s.slack.pinned_free_bytes);
+        s.slack.unmap_bytes = get_u64(input, "unmap_bytes", s.slack.unmap_bytes);
+        s.slack.empty_bytes = get_u64(
+            input, "empty_bytes", s.slack.unmap_bytes == ANALYSIS_UNKNOWN ? ANALYSIS_UNKNOWN : 0);
+        for (size_t i = 0; i < SLACK_SPLITS; i++) {
+            char name[32];
+            snprintf(name, sizeof(name), "split_%u_bytes", slack_split_mb[i]);
+            s.slack.split_bytes[i] = get_u64(input, name, s.slack.split_bytes[i]);
+        }
         snprintf(s.phase, sizeof(s.phase), "%s", get_text(input, "phase", ""));
+        s.is_phase_inferred = get_u64(input, "phase_inferred", 0);
         load_holders(input, &s);
     }
     s.settings.title = get_text(input, "title", NULL);
