@@ -2,7 +2,9 @@
 /*
  * alloc_internal.h - what the alloc_model*.c files share.
  *
- *   alloc_model.c   the requests: search, split, merge, flush, collect
+ *   alloc_model.c   the requests: search, split, the second attempt
+ *   alloc_block.c   blocks and their neighbours
+ *   alloc_give.c    what goes back to the driver: flush, collect, oversize blocks
  *   alloc_expand.c  expandable segments: addresses that granules back
  *   alloc_bins.c    the free blocks of a pool, by stream and size
  *   alloc_tree.c    blocks in order of (stream, size, address)
@@ -89,7 +91,7 @@ struct alloc_model {
     size_t chunk_used;
 };
 
-/* A block that is not linked anywhere; NULL out of memory. */
+/* alloc_block.c: a block that is not linked anywhere; NULL out of memory. */
 struct alloc_block *alloc_block_new(struct alloc_model *m);
 void alloc_block_done(struct alloc_model *m, struct alloc_block *b);
 /* Puts b between its neighbours. */
@@ -101,6 +103,14 @@ void alloc_pool_put(struct alloc_pool *pool, struct alloc_block *b);
 /* Counts bytes that the driver would have to give. Returns false if it has not so many. */
 bool alloc_model_take(struct alloc_model *m, uint64_t bytes, uint64_t pieces);
 void alloc_model_give(struct alloc_model *m, uint64_t bytes, uint64_t pieces);
+
+/* alloc_give.c: frees cached segments that were not used for longer than the average, until below
+ * the threshold. */
+void alloc_collect(struct alloc_model *m);
+/* With max_split_size: one oversize block that is large enough goes, or several from the largest.
+ * Returns whether that many bytes went. */
+bool alloc_release_oversize(struct alloc_model *m, struct alloc_pool *pool, uint64_t bytes,
+                            uint64_t stream);
 
 /* alloc_expand.c: a free block of at least `bytes` at the end of mapped memory. Returns 0; -ENOSPC;
  * -ENOMEM. */

@@ -9,81 +9,13 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define CARD_DEFAULT (64 * ALLOC_GIB)
 #define FIRST_ADDRESS ((uint64_t)1 << 40)
 
-/* --- blocks --- */
-
-struct alloc_block *alloc_block_new(struct alloc_model *m)
-{
-    struct alloc_block *b = m->spare;
-
-    if (b) {
-        m->spare = b->next;
-    } else {
-        if (!m->chunks || m->chunk_used == ALLOC_CHUNK) {
-            struct alloc_chunk *chunk = malloc(sizeof(*chunk));
-            if (!chunk)
-                return NULL;
-            chunk->next = m->chunks;
-            m->chunks = chunk;
-            m->chunk_used = 0;
-        }
-        b = &m->chunks->blocks[m->chunk_used++];
-    }
-    memset(b, 0, sizeof(*b));
-    return b;
-}
-
-void alloc_block_done(struct alloc_model *m, struct alloc_block *b)
-{
-    b->next = m->spare;
-    m->spare = b;
-}
-
-void alloc_block_splice(struct alloc_block *b, struct alloc_block *prev, struct alloc_block *next)
-{
-    b->prev = prev;
-    b->next = next;
-    if (prev)
-        prev->next = b;
-    if (next)
-        next->prev = b;
-}
-
-void alloc_block_merge(struct alloc_model *m, struct alloc_pool *pool, struct alloc_block *dst,
-                       struct alloc_block *src)
-{
-    if (src->is_unmapped)
-        alloc_tree_erase(&pool->unmapped, src);
-    else
-        alloc_bins_erase(pool, src);
-    if (dst->prev == src) {
-        dst->address = src->address;
-        alloc_block_splice(dst, src->prev, dst->next);
-    } else {
-        alloc_block_splice(dst, dst->prev, src->next);
-    }
-    dst->bytes += src->bytes;
-    alloc_block_done(m, src);
-}
-
-void alloc_pool_put(struct alloc_pool *pool, struct alloc_block *b)
-{
-    b->collect_clock = pool->clock;
-    alloc_bins_insert(pool, b);
-}
-
 static struct alloc_pool *pool_of(struct alloc_model *m, uint64_t bytes)
 {
     return bytes <= ALLOC_SMALL ? &m->small : &m->large;
-}
-
-static bool is_split(const struct alloc_block *b)
-{
-    return b->prev || b->next;
 }
 
 /* --- the driver --- */
@@ -188,96 +120,6 @@ static struct alloc_block *find_free(struct alloc_model *m, struct alloc_pool *p
     return b;
 }
 
-/* --- giving back --- */
-
-static void free_segment(struct alloc_model *m, struct alloc_pool *pool, struct alloc_block *b)
-{
-    alloc_bins_erase(pool, b);
-    alloc_model_give(m, b->bytes, 1);
-    alloc_block_done(m, b);
-}
-
-static void release_pool(struct alloc_model *m, struct alloc_pool *pool)
-{
-    struct alloc_block *next;
-
-    for (struct alloc_block *b = alloc_bins_walk(pool, NULL); b; b = next) {
-        next = alloc_bins_walk(pool, b);
-        if (!b->segment && !is_split(b))
-            free_segment(m, pool, b);
-    }
-    alloc_unmap_pool(m, pool);
-}
-
-void alloc_model_empty_cache(struct alloc_model *m)
-{
-    release_pool(m, &m->large);
-    release_pool(m, &m->small);
-}
-
-/* Frees cached segments that were not used for longer than the average, until below the threshold.
- */
-static void collect(struct alloc_model *m)
-{
-    uint64_t threshold = (uint64_t)(m->options.conf.gc_threshold * (double)m->limit_bytes);
-    struct alloc_pool *pool = &m->large;
-    struct alloc_block *next;
-    double age = 0;
-    uint64_t count = 0, freed = 0, target;
-    bool progress = true;
-
-    if (m->stats.reserved_bytes <= threshold)
-        return;
-    target = m->stats.reserved_bytes - threshold;
-    for (struct alloc_block *b = NULL; (b = alloc_bins_walk(pool, b));)
-        if (!is_split(b)) {
-            age += (double)(pool->clock - b->collect_clock);
-            count++;
-        }
-    if (!count)
-        return;
-    m->stats.collections++;
-    while (freed < target && progress && count) {
-        double mean = age / (double)count;
-        progress = false;
-        for (struct alloc_block *b = alloc_bins_walk(pool, NULL); b; b = next) {
-            double own = (double)(pool->clock - b->collect_clock);
-            next = alloc_bins_walk(pool, b);
-            if (is_split(b) || own < mean)
-                continue;
-            progress = true;
-            freed += b->bytes;
-            age -= own;
-            count--;
-            free_segment(m, pool, b);
-        }
-    }
-}
-
-/* With max_split_size: one oversize block that is large enough goes, or several from the largest.
- */
-static bool release_oversize(struct alloc_model *m, struct alloc_pool *pool, uint64_t bytes,
-                             uint64_t stream)
-{
-    uint64_t limit = m->options.conf.max_split_bytes, wanted = bytes < limit ? limit : bytes;
-    struct alloc_block key = {.stream = stream, .bytes = wanted};
-    uint64_t freed = 0;
-
-    if (limit == ALLOC_CONF_NO_SPLIT_LIMIT)
-        return false;
-    struct alloc_block *b = alloc_bins_lower(pool, &key), *before;
-    if (b) {
-        free_segment(m, pool, b);
-        return true;
-    }
-    for (b = alloc_bins_before(pool, &key); b && freed < wanted && b->bytes >= limit; b = before) {
-        before = alloc_bins_before(pool, b);
-        freed += b->bytes;
-        free_segment(m, pool, b);
-    }
-    return freed >= wanted;
-}
-
 /* --- requests --- */
 
 /* One attempt at new memory. */
@@ -313,9 +155,9 @@ static int new_memory(struct alloc_model *m, struct alloc_pool *pool, uint64_t b
     int r;
 
     if (m->limit_bytes != UINT64_MAX && m->options.conf.gc_threshold > 0)
-        collect(m);
+        alloc_collect(m);
     r = attempt(m, pool, bytes, stream, ret);
-    if (r == -ENOSPC && release_oversize(m, pool, bytes, stream))
+    if (r == -ENOSPC && alloc_release_oversize(m, pool, bytes, stream))
         r = attempt(m, pool, bytes, stream, ret);
     if (r == -ENOSPC) {
         m->stats.flushes++;
