@@ -3,6 +3,7 @@
  * roots_internal.h - what the files of a scan share.
  *
  *   roots_walk.c   from one object to all tensors below it, with names
+ *   roots_grow.c   what a walk has found so far, and what waits
  *   roots_path.c   from a frame or an object along a path of attributes
  *   roots_seed.c   where to begin: roots, frames, modules, the collector
  *   roots_scan.c   the order of a scan, its second look, its sums
@@ -49,13 +50,22 @@ struct walk_seen {
     uint32_t value;
 };
 
-/* Adds a node. Returns its number, SCAN_NONE at a bound. */
+/* roots_grow.c: adds a node. Returns its number, SCAN_NONE at a bound. */
 uint32_t walk_node(struct walk *w, uint32_t parent, enum scan_node_kind kind, const char *name,
                    uint32_t index);
 /* Number of an owner's name in the result. */
 uint16_t walk_owner(struct walk *w, const char *name);
 bool walk_visited(struct walk *w, uint64_t object);
-/* Follows everything below an object. depth_max: steps. */
+/* True when the object is new; notes it. */
+bool walk_visit(struct walk *w, uint64_t object);
+/* Notes a tensor that was reached from an item. */
+void walk_tensor(struct walk *w, const struct walk_item *from, uint64_t object, uint32_t node,
+                 uint8_t role);
+void walk_queue_add(struct walk *w, struct walk_queue *q, const struct walk_item *item);
+/* Name of an attribute, from its key. Returns its length; negative errno of reading. */
+int walk_attribute_name(struct walk *w, uint64_t key, char *buffer, size_t size);
+
+/* roots_walk.c: follows everything below an object. depth_max: steps. */
 void walk_from(struct walk *w, uint64_t object, uint32_t node, uint16_t owner, unsigned depth_max);
 /* Whether an attribute is never followed. */
 bool walk_pruned(const struct walk *w, const char *name);

@@ -2,7 +2,6 @@
 /*
  * roots_walk.c - breadth first from one object to the tensors below it.
  *
- * Owns: nodes, strings and tensors of the result while it grows.
  * Must not: visit an object twice; read a tensor (that comes when the layout is known).
  * A module tree is followed by _parameters, _buffers and _modules before anything else is, so that
  * its tensors get the names that state_dict() gives them.
@@ -13,7 +12,6 @@
 #include <string.h>
 
 #define LOOK_ITEMS 32u /* a container whose first items are all plain values is left */
-#define STRING_CHUNK 65536u
 
 /* nn.Module's own attributes hold no tensors beside the three tables. */
 static const char *const module_attributes[] = {"_parameters", "_buffers", "_modules"};
@@ -25,165 +23,6 @@ static const char *const module_plain[] = {"training",
                                            "_state_dict_hooks",
                                            "_state_dict_pre_hooks"};
 
-static int grow(void **data, size_t *capacity, size_t count, size_t item, size_t maximum)
-{
-    if (count < *capacity)
-        return 0;
-    size_t wanted = *capacity ? *capacity + *capacity / 2 : 1024;
-    if (count >= maximum)
-        return -ENOSPC;
-    if (wanted > maximum)
-        wanted = maximum;
-    void *more = realloc(*data, wanted * item);
-    if (!more)
-        return -ENOMEM;
-    *data = more;
-    *capacity = wanted;
-    return 0;
-}
-
-/* Keeps the first error; at a bound only notes it. */
-static int note(struct walk *w, int r)
-{
-    if (r == -ENOSPC)
-        w->is_full = true;
-    else if (r < 0 && !w->error)
-        w->error = r;
-    return r;
-}
-
-static uint64_t text_hash(const char *text)
-{
-    uint64_t h = 0xcbf29ce484222325ull;
-    for (; *text; text++)
-        h = (h ^ (unsigned char)*text) * 0x100000001b3ull;
-    return h ? h : 1;
-}
-
-/* Offset of a string that is kept once. */
-static int intern(struct walk *w, const char *name, uint32_t *ret)
-{
-    struct scan_result *res = w->result;
-    size_t length = strlen(name) + 1;
-    uint32_t number;
-    uint64_t hash = text_hash(name);
-
-    number = map_find(&w->names, hash, 0);
-    if (number) {
-        const struct walk_seen *seen = map_at(&w->names, number);
-        if (strcmp(res->strings + seen->value, name) == 0) {
-            *ret = seen->value;
-            return 0;
-        }
-    }
-    if (res->s.string_bytes + length > w->string_capacity) {
-        if (w->string_capacity + STRING_CHUNK > SCAN_STRINGS_MAX)
-            return -ENOSPC;
-        void *more = realloc(res->strings, w->string_capacity + STRING_CHUNK);
-        if (!more)
-            return -ENOMEM;
-        res->strings = more;
-        w->string_capacity += STRING_CHUNK;
-    }
-    *ret = res->s.string_bytes;
-    memcpy(res->strings + *ret, name, length);
-    res->s.string_bytes += (uint32_t)length;
-    if (!number) { /* of two names with one hash only the first is found again */
-        if (map_add(&w->names, hash, 0, &number) < 0)
-            return -ENOMEM;
-        ((struct walk_seen *)map_at(&w->names, number))->value = *ret;
-    }
-    return 0;
-}
-
-/* Name of an attribute. The strings are shared by all instances of a class and live as long as it
- * does, so each is read once. */
-static int attribute_name(struct walk *w, uint64_t key, char *buffer, size_t size)
-{
-    uint32_t number = map_find(&w->names, key, 1), text;
-    int r;
-
-    if (number) {
-        const struct walk_seen *seen = map_at(&w->names, number);
-        return snprintf(buffer, size, "%s", w->result->strings + seen->value);
-    }
-    r = pyobj_str(&w->py, key, buffer, size);
-    if (r > 0 && intern(w, buffer, &text) == 0 && map_add(&w->names, key, 1, &number) == 0)
-        ((struct walk_seen *)map_at(&w->names, number))->value = text;
-    return r;
-}
-
-uint32_t walk_node(struct walk *w, uint32_t parent, enum scan_node_kind kind, const char *name,
-                   uint32_t index)
-{
-    struct scan_result *res = w->result;
-    void *nodes = res->nodes;
-    uint32_t text = index;
-    int r = grow(&nodes, &w->node_capacity, res->s.node_count, sizeof(*res->nodes), SCAN_NODES_MAX);
-
-    res->nodes = nodes;
-    if (r == 0 && kind != SCAN_INDEX)
-        r = intern(w, name, &text);
-    if (note(w, r) < 0)
-        return SCAN_NONE;
-    res->nodes[res->s.node_count] =
-        (struct scan_node){.parent = parent, .name = text, .kind = (uint8_t)kind};
-    return res->s.node_count++;
-}
-
-uint16_t walk_owner(struct walk *w, const char *name)
-{
-    struct scan_result *res = w->result;
-
-    for (uint32_t i = 0; i < res->s.owner_count; i++)
-        if (strcmp(res->owners[i], name) == 0)
-            return (uint16_t)i;
-    if (res->s.owner_count == SCAN_OWNERS_MAX)
-        return SCAN_OWNERS_MAX - 1;
-    snprintf(res->owners[res->s.owner_count], SCAN_OWNER_BYTES, "%s", name);
-    return (uint16_t)res->s.owner_count++;
-}
-
-bool walk_visited(struct walk *w, uint64_t object)
-{
-    return map_find(&w->visited, object, 0);
-}
-
-/* True when the object is new; notes it. */
-static bool visit(struct walk *w, uint64_t object)
-{
-    uint32_t number;
-    uint64_t maximum = w->input->maximum_objects ? w->input->maximum_objects : SCAN_OBJECTS_MAX;
-
-    if (map_find(&w->visited, object, 0))
-        return false;
-    if (w->visited.count >= maximum) {
-        note(w, -ENOSPC);
-        return false;
-    }
-    if (map_add(&w->visited, object, 0, &number) < 0) {
-        note(w, -ENOMEM);
-        return false;
-    }
-    w->result->s.objects++;
-    return true;
-}
-
-static void queue_add(struct walk *w, struct walk_queue *q, const struct walk_item *item)
-{
-    void *items = q->items;
-
-    if (q->at && q->count == q->capacity) { /* what was taken makes room */
-        memmove(q->items, q->items + q->at, (q->count - q->at) * sizeof(*q->items));
-        q->count -= q->at;
-        q->at = 0;
-    }
-    int r = grow(&items, &q->capacity, q->count, sizeof(*q->items), SCAN_NODES_MAX);
-    q->items = items;
-    if (note(w, r) == 0)
-        q->items[q->count++] = *item;
-}
-
 bool walk_pruned(const struct walk *w, const char *name)
 {
     for (size_t i = 0; i < roots_count(w->input->table); i++) {
@@ -192,21 +31,6 @@ bool walk_pruned(const struct walk *w, const char *name)
             return true;
     }
     return false;
-}
-
-static void tensor_add(struct walk *w, const struct walk_item *from, uint64_t object, uint32_t node,
-                       uint8_t role)
-{
-    struct scan_result *res = w->result;
-    void *tensors = res->tensors;
-    int r = grow(&tensors, &w->tensor_capacity, res->s.tensor_count, sizeof(*res->tensors),
-                 SCAN_TENSORS_MAX);
-
-    res->tensors = tensors;
-    if (note(w, r) < 0)
-        return;
-    res->tensors[res->s.tensor_count++] = (struct scan_tensor){
-        .object = object, .node = node, .owner = from->owner, .role = role, .base = SCAN_NONE};
 }
 
 /* Whether an object of this type can lead to tensors. */
@@ -241,25 +65,25 @@ static bool value_take(struct walk *w, const struct walk_item *from, struct walk
     }
     if (!is_followed(type))
         return false;
-    if (from->depth >= w->depth_max || !visit(w, value))
+    if (from->depth >= w->depth_max || !walk_visit(w, value))
         return true;
     node = walk_node(w, from->node, kind, name, index);
     if (node == SCAN_NONE)
         return true;
     if (type->is_tensor) {
-        tensor_add(w, from, value, node, role);
+        walk_tensor(w, from, value, node, role);
         return true;
     }
     if (type->is_nn_module) {
         w->result->nodes[node].is_module = 1;
         w->result->nodes[node].is_module_root = !w->result->nodes[from->node].is_module;
     }
-    queue_add(w, q,
-              &(struct walk_item){.object = value,
-                                  .node = node,
-                                  .depth = (uint8_t)(from->depth + 1),
-                                  .role = role,
-                                  .owner = from->owner});
+    walk_queue_add(w, q,
+                   &(struct walk_item){.object = value,
+                                       .node = node,
+                                       .depth = (uint8_t)(from->depth + 1),
+                                       .role = role,
+                                       .owner = from->owner});
     return true;
 }
 
@@ -367,7 +191,7 @@ static void expand_instance(struct walk *w, const struct walk_item *item,
             const struct pyobj_type *t;
             char name[PYOBJ_NAME_MAX];
             if (pyobj_type(&w->py, value, &t) < 0 || !is_followed(t) ||
-                attribute_name(w, key, name, sizeof(name)) <= 0)
+                walk_attribute_name(w, key, name, sizeof(name)) <= 0)
                 continue;
             if (type->is_nn_module)
                 module_attribute(w, item, name, value);
@@ -419,10 +243,10 @@ void walk_from(struct walk *w, uint64_t object, uint32_t node, uint16_t owner, u
         w->torn++;
         return;
     }
-    if (!is_followed(type) || !visit(w, object))
+    if (!is_followed(type) || !walk_visit(w, object))
         return;
     if (type->is_tensor) {
-        tensor_add(w, &first, object, node, SCAN_OTHER);
+        walk_tensor(w, &first, object, node, SCAN_OTHER);
         return;
     }
     if (type->is_nn_module) {
@@ -431,7 +255,7 @@ void walk_from(struct walk *w, uint64_t object, uint32_t node, uint16_t owner, u
     }
     w->depth_max = (uint8_t)depth_max;
     w->now.at = w->now.count = w->later.at = w->later.count = 0;
-    queue_add(w, &w->now, &first);
+    walk_queue_add(w, &w->now, &first);
     while (!w->error) {
         struct walk_item item;
         bool is_later = w->now.at == w->now.count;
