@@ -6,21 +6,11 @@
  * Invariant: what events did not show is never a hole. A segment that was seen from its beginning
  * has no blocks that were not, unless they are below the threshold or events were lost.
  */
-#include "frag.h"
+#include "frag_internal.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "alloc_model.h"
-#include "cleanup.h"
-#include "frag_pool.h"
-#include "layout_ledger.h"
-#include "layout_scan.h"
-#include "sort.h"
-#include "units.h"
-#include "view_rows.h"
 
 /* Blocks of the pool of small requests are at most 1 MiB, those of the large one are more. */
 #define SMALL_BLOCK_BYTES ((uint64_t)1 << 20)
@@ -43,27 +33,6 @@ static const char reason_recording_unseen[] =
 static const char reason_recording_lost[] =
     "events are missing in the recording, or contradict each other";
 
-/* One picture of the pools: the ledger's, or that of a scan. */
-struct side {
-    struct layout layout;
-    struct frag_sums sums[FRAG_POOL_COUNT];
-    const char *reasons[FRAG_POOL_COUNT]; /* why holes are not known; NULL: they are */
-    const struct scan_result *scan;       /* NULL: the ledger's */
-};
-
-struct frag {
-    const struct ledger *l;
-    const struct view_context *c;
-    const struct frag_query *q;
-    const struct view_row *row;
-    struct json *j;
-    struct side events, scanned, *at; /* at: the one that is being written */
-    uint64_t scan_ns, request_bytes;  /* ledger's clock; as the allocator rounds it */
-    struct alloc_conf conf;
-    uint64_t unseen_bytes, unseen_allocated_bytes; /* of segments that no event named */
-    uint32_t pieces;                               /* of address maps so far */
-};
-
 static void read_conf(struct frag *f)
 {
     const char *text = NULL, *source;
@@ -85,7 +54,7 @@ static void judge_ledger(struct frag *f)
     struct view_pool_sum sum = view_row_pools(f->row);
     uint64_t reserved = 0, below = f->q->summed_below_bytes;
     bool is_summed = sum.small_bytes || below;
-    struct side *e = &f->events;
+    struct frag_side *e = &f->events;
     const char *all = NULL, *lost = f->q->is_recording ? reason_recording_lost : reason_lost;
     bool is_lossy = f->q->is_recording ? f->q->is_lossy : !f->c->complete || f->c->lost_events;
 
@@ -117,7 +86,7 @@ static bool is_known(const struct frag *f)
     return known;
 }
 
-static int measure(const struct frag *f, struct side *s)
+static int measure(const struct frag *f, struct frag_side *s)
 {
     int r = layout_measure(&s->layout);
     if (r == 0)
@@ -147,145 +116,6 @@ static int collect(struct frag *f)
 }
 
 /* --- writing --- */
-
-static const char *owner_of(const struct frag *f, const struct layout_block *b)
-{
-    if (!f->at->scan)
-        return ledger_owner_name(f->l, b->owner);
-    return b->owner == SCAN_NONE ? "PTA@block" : f->at->scan->owners[b->owner];
-}
-
-static void write_frames(const struct frag *f, const struct layout_block *b)
-{
-    const char *frames[VIEW_FRAMES_MAX];
-    size_t n = !f->at->scan && f->c->frames_fn && b->detail
-                   ? f->c->frames_fn(f->c->userdata, f->row->facts.tgid, b->detail, frames,
-                                     VIEW_FRAMES_MAX)
-                   : 0;
-
-    json_karray(f->j, "frames");
-    for (size_t i = 0; i < n; i++)
-        json_str(f->j, frames[i]);
-    json_end(f->j);
-}
-
-static void write_name(const struct frag *f, const struct layout_block *b)
-{
-    char path[SCAN_PATH_MAX];
-
-    if (!f->at->scan || b->detail == SCAN_NONE)
-        return;
-    scan_path(f->at->scan, f->at->scan->tensors[b->detail].node, true, path, sizeof(path));
-    json_kstr(f->j, "name", path);
-}
-
-static void write_pin(const struct frag *f, const struct layout_block *b)
-{
-    json_object(f->j);
-    json_khex(f->j, "address", b->address);
-    json_ku64(f->j, "size_bytes", b->bytes);
-    json_kstr(f->j, "owner", owner_of(f, b));
-    write_name(f, b);
-    json_khex(f->j, "stream", b->stream);
-    json_kbool(f->j, "pending", b->is_pending);
-    bool has_age = b->allocated_ns && f->c->boot_ns >= b->allocated_ns;
-    json_ki64_or_null(f->j, "age_ns", has_age, (int64_t)(f->c->boot_ns - b->allocated_ns));
-    write_frames(f, b);
-    json_end(f->j);
-}
-
-/* The largest blocks of a nearly empty segment. */
-static void write_pins(const struct frag *f, const struct layout_segment *s)
-{
-    const struct layout_block *best[FRAG_PINS_MAX] = {NULL},
-                              *blocks = &f->at->layout.blocks[s->first];
-
-    for (uint32_t i = 0; i < s->blocks; i++) {
-        const struct layout_block *b = &blocks[i], *other;
-        for (size_t k = 0; b && k < FRAG_PINS_MAX; k++)
-            if (!best[k] || b->bytes > best[k]->bytes) {
-                other = best[k];
-                best[k] = b;
-                b = other;
-            }
-    }
-    json_karray(f->j, "pins");
-    for (size_t k = 0; k < FRAG_PINS_MAX && best[k]; k++)
-        write_pin(f, best[k]);
-    json_end(f->j);
-}
-
-static int write_piece(void *userdata, const struct layout_piece *p)
-{
-    struct frag *f = userdata;
-
-    if (f->pieces++ >= FRAG_MAP_MAX)
-        return 1;
-    json_object(f->j);
-    json_khex(f->j, "address", p->address);
-    json_ku64(f->j, "size_bytes", p->bytes);
-    json_kstr(f->j, "state",
-              p->is_hole                         ? "hole"
-              : p->block && p->block->is_pending ? "pending"
-                                                 : "live");
-    if (p->block) {
-        json_kstr(f->j, "owner", owner_of(f, p->block));
-        write_name(f, p->block);
-    }
-    json_end(f->j);
-    return 0;
-}
-
-static void write_segment(struct frag *f, const struct layout_segment *s)
-{
-    const char *reason = f->at->reasons[frag_pool_of(s)];
-    bool known = !reason;
-
-    json_object(f->j);
-    json_khex(f->j, "address", s->address);
-    json_ku64(f->j, "size_bytes", s->bytes);
-    json_ki64_or_null(f->j, "used_bytes", known, (int64_t)s->used_bytes);
-    json_ki64_or_null(f->j, "pending_bytes", known, (int64_t)s->pending_bytes);
-    json_ki64_or_null(f->j, "free_bytes", known, (int64_t)frag_free_bytes(s));
-    json_ki64_or_null(f->j, "holes", known, s->holes);
-    json_ki64_or_null(f->j, "largest_hole_bytes", known, (int64_t)s->largest_hole_bytes);
-    json_ku64(f->j, "blocks", s->blocks);
-    if (s->stream == LAYOUT_STREAMS_MIXED)
-        json_kstr(f->j, "stream", NULL);
-    else
-        json_khex(f->j, "stream", s->stream);
-    if (known && frag_is_nearly_empty(s))
-        write_pins(f, s);
-    if (known && f->q->with_map) {
-        json_karray(f->j, "map");
-        layout_each_piece(&f->at->layout, s, write_piece, f);
-        json_end(f->j);
-    }
-    json_end(f->j);
-}
-
-/* Those with most free bytes first. */
-static int write_segments(struct frag *f, enum frag_pool pool)
-{
-    _cleanup_free_ struct sort_key *keys =
-        malloc((f->at->layout.segment_count + 1) * sizeof(*keys));
-    size_t n = 0;
-
-    if (!keys)
-        return -ENOMEM;
-    for (size_t i = 0; i < f->at->layout.segment_count; i++)
-        if (frag_pool_of(&f->at->layout.segments[i]) == pool)
-            keys[n++] =
-                (struct sort_key){~frag_free_bytes(&f->at->layout.segments[i]), (uint32_t)i};
-    int r = sort_keys(keys, n);
-    if (r < 0)
-        return r;
-    json_karray(f->j, "segments");
-    for (size_t i = 0; i < n && (i < FRAG_SEGMENTS_MAX || f->q->with_map); i++)
-        write_segment(f, &f->at->layout.segments[keys[i].index]);
-    json_end(f->j);
-    return 0;
-}
 
 static void write_head(struct frag *f, const char *pool, const char *reason)
 {
@@ -364,7 +194,7 @@ static int write_pool(struct frag *f, enum frag_pool pool)
     json_ki64_or_null(f->j, "allocated_bytes", known, (int64_t)(t->used_bytes + summed));
     json_ku64(f->j, "segment_count", t->segments);
     write_figures(f, t, reason);
-    int r = write_segments(f, pool);
+    int r = frag_segments_write(f, pool);
     json_end(f->j);
     return r;
 }
