@@ -2,7 +2,7 @@
 /*
  * view_ps.c - the header of every document, and the document of `ps`.
  *
- * Owns: the five header fields. Must not: know a row's fields (view_rows.c does).
+ * Owns: the five header fields. Must not: know a row's fields (view_row_write.c does).
  */
 #include "view_rows.h"
 
