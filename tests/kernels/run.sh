@@ -13,8 +13,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 passed=0 failed=0 skipped=0
 
-# SUITE, beginning of the kernel's version, link modes
-KERNELS="bullseye:5.10:auto,perf-legacy bookworm:6.1:auto,perf,perf-legacy bookworm-backports:6.12:auto,multi,perf,perf-legacy"
+# SUITE, beginning of the kernel's version, link modes, those that it has not got
+KERNELS="bullseye:5.10:auto,perf-legacy:multi bookworm:6.1:auto,perf,perf-legacy:multi bookworm-backports:6.12:auto,multi,perf,perf-legacy:"
 BOOT_SECONDS=600
 
 verdict() { # ok|FAIL|skip TEXT
@@ -69,17 +69,31 @@ check_mode() { # VERSION MODE OUTPUT
     fi
 }
 
+check_refused() { # VERSION MODE OUTPUT
+    local text
+    text=$(sed -n "/^BEGIN $2 /,/^END $2\$/p" "$3")
+    if grep -q '^log: .* error: .*; try: --links auto' <<<"$text" && ! grep -q '^events ' <<<"$text"; then
+        verdict ok "$1 $2: refused, and the way out is named"
+    else
+        verdict FAIL "$1 $2: a daemon that cannot attach must say so and end"
+        tail -30 <<<"${text:-$(tail -30 "$3")}"
+    fi
+}
+
 make_guest
 for row in $KERNELS; do
-    IFS=: read -r suite version modes <<<"$row"
+    IFS=: read -r suite version modes refused <<<"$row"
     if ! image=$(fetch "$suite" "$version" 2>"$work/fetch"); then
         verdict skip "$version: $suite has no such kernel any more: $(tail -1 "$work/fetch")"
         continue
     fi
     timeout $BOOT_SECONDS qemu-system-x86_64 -accel tcg,thread=multi -cpu max -m 2G -smp 2 -nographic -no-reboot -kernel "$image" \
-        -initrd "$work/initrd" -append "console=ttyS0 quiet panic=-1 modes=$modes" </dev/null 2>&1 | tr -d '\r' >"$work/$version.log"
+        -initrd "$work/initrd" -append "console=ttyS0 quiet panic=-1 modes=$modes${refused:+,$refused}" </dev/null 2>&1 | tr -d '\r' >"$work/$version.log"
     for mode in ${modes//,/ }; do
         check_mode "$version" "$mode" "$work/$version.log"
+    done
+    for mode in ${refused//,/ }; do
+        check_refused "$version" "$mode" "$work/$version.log"
     done
 done
 echo "$passed passed, $failed failed, $skipped skipped"
