@@ -9,12 +9,12 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "elf_image.h"
+#include "links.h"
 #include "log.h"
+#include "mapped_file.h"
 #include "probes.h"
 #include "procfs.h"
 
@@ -68,8 +68,7 @@ static int links_take(struct access_window *w, int *links, int count)
     return 0;
 }
 
-static int file_attach(struct access_window *w, int fd, const char *path, const void *data,
-                       size_t size)
+static int file_attach(struct access_window *w, const struct mapped_file *file, const char *path)
 {
     _cleanup_free_ struct elf_image *e = calloc(1, sizeof(*e));
     struct probe_point points[PROBE_COUNT];
@@ -79,12 +78,13 @@ static int file_attach(struct access_window *w, int fd, const char *path, const 
 
     if (!e)
         return -ENOMEM;
-    if (elf_image_init(e, data, size, &error) < 0 || elf_image_check_host(e, &error) < 0)
+    if (elf_image_init(e, file->data, file->bytes, &error) < 0 ||
+        elf_image_check_host(e, &error) < 0)
         return 0; /* attach.c has said so */
     count = points_find(e, points);
-    if (!count)
+    if (!count || file->is_torn)
         return 0;
-    r = probe_set_link_access(w->owner->m->probes, fd, points, count, w->request.tgid, &links,
+    r = probe_set_link_access(w->owner->m->probes, file->fd, points, count, w->request.tgid, &links,
                               &error);
     if (r < 0) {
         log_warning("process %u: %s: %s; its uses of memory are not seen", w->request.tgid, path,
@@ -97,21 +97,12 @@ static int file_attach(struct access_window *w, int fd, const char *path, const 
 
 static int mapping_attach(struct access_window *w, const struct maps_entry *entry)
 {
-    struct stat st;
-    void *data;
-    int r;
-    _cleanup_close_ int fd = procfs_open_mapping(w->request.tgid, entry);
+    _cleanup_mapped_file_ struct mapped_file file = MAPPED_FILE_NONE;
 
-    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size <= 0 ||
-        !file_is_new(&w->files, &st))
+    if (mapped_file_open(w->request.tgid, entry, &file) < 0 || !file_is_new(&w->files, &file.st) ||
+        mapped_file_map(&file, UINT64_MAX) < 0)
         return 0;
-    /* shared: see attach.c */
-    data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-    if (data == MAP_FAILED)
-        return 0;
-    r = file_attach(w, fd, entry->path, data, (size_t)st.st_size);
-    munmap(data, (size_t)st.st_size);
-    return r;
+    return file_attach(w, &file, entry->path);
 }
 
 int access_files_attach(struct access_window *w)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "links.h"
 #include "log.h"
 #include "scan.h"
 

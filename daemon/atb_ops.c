@@ -10,12 +10,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 
 #include "cleanup.h"
 #include "elf_image.h"
 #include "event.h"
+#include "mapped_file.h"
 #include "procfs.h"
 #include "procmaps.h"
 
@@ -63,18 +62,13 @@ static void class_of(const char *symbol, char *ret, size_t ret_bytes)
 static void name_from_file(uint32_t tgid, const struct maps_entry *entry, uint64_t address,
                            char *ret, size_t ret_bytes)
 {
-    _cleanup_close_ int fd = procfs_open_mapping(tgid, entry);
+    _cleanup_mapped_file_ struct mapped_file file = MAPPED_FILE_NONE;
     struct elf_image *e = calloc(1, sizeof(*e));
     _cleanup_free_ struct elf_image *owned = e;
-    struct stat st;
-    void *data;
 
-    if (fd < 0 || !e || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size <= 0)
+    if (!e || mapped_file_get(tgid, entry, UINT64_MAX, &file) < 0)
         return;
-    data = mmap(NULL, st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-    if (data == MAP_FAILED)
-        return;
-    if (elf_image_init(e, data, st.st_size, NULL) == 0) {
+    if (elf_image_init(e, file.data, file.bytes, NULL) == 0) {
         for (unsigned i = 0; i < e->segment_count; i++) {
             const struct elf_segment *s = &e->segments[i];
             uint64_t page = s->offset & ~(uint64_t)4095;
@@ -89,7 +83,8 @@ static void name_from_file(uint32_t tgid, const struct maps_entry *entry, uint64
             }
         }
     }
-    munmap(data, st.st_size);
+    if (file.is_torn)
+        ret[0] = '\0';
 }
 
 static void name_find(uint32_t tgid, uint64_t table, char *ret, size_t ret_bytes)

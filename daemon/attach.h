@@ -5,7 +5,9 @@
  * Owns: one record per file (inode) that a process maps and schema/libraries.def names, with its
  * links. A uprobe belongs to an inode, so one record serves every process that maps it. The same
  * inode seen through another overlay mount is recognised by its probes being live already, and
- * never linked twice. Must not: know processes beyond the one through which a file is opened.
+ * never linked twice. A file that is overwritten in place loses its probes at once: they would
+ * stand in the middle of instructions of whatever maps it next. Must not: know processes beyond the
+ * one through which a file is opened.
  */
 #ifndef NPUMEM_DAEMON_ATTACH_H
 #define NPUMEM_DAEMON_ATTACH_H
@@ -13,6 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <systemd/sd-event.h>
 
 #include "cleanup.h"
 #include "elf_image.h"
@@ -44,7 +47,10 @@ struct attach_file {
     char first_bytes[4]; /* of the file at the first entry point: differ in memory once probed */
     bool has_block, has_hal, has_acl;
     const char *block_layout;
-    struct attach_file *alias_of; /* the same inode under another device number */
+    struct attach_file *alias_of; /* the same inode under another device number, or touched since */
+    int watches[2];               /* file_watch.h, while it is LIVE */
+    size_t watch_count;
+    bool is_overwritten; /* FAILED, and no process that maps it from now on has this one */
     int *links;
     size_t link_count;
     uint32_t users;     /* targets that map it */
@@ -53,7 +59,7 @@ struct attach_file {
     struct attach_file *next;
 };
 
-int attach_new(struct probe_set *set, struct attach **ret);
+int attach_new(sd_event *event, struct probe_set *set, struct attach **ret);
 /* Closes all links; the last thing before exit. */
 struct attach *attach_free(struct attach *a);
 DEFINE_CLEANUP(struct attach *, attach_free)
@@ -69,9 +75,9 @@ int attach_mapping(struct attach *a, uint32_t tgid, const struct maps_entry *ent
 /* Drops one user; files that nobody uses are detached when there are more than a few of them. */
 void attach_release(struct attach *a, struct attach_file *file);
 
-/* Closes links on a thread of its own, since each close waits for the kernel; takes over the array.
- */
-void links_close_later(int *links, size_t count);
+/* attach_resolve.c: finds what can be probed in the image of f->library: points, has_*. Errors of
+ * the block function are kept in f->error, not returned. */
+int attach_file_resolve(struct attach_file *f, const struct elf_image *e);
 
 const struct attach_file *attach_first(const struct attach *a); /* then ->next */
 

@@ -10,12 +10,11 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cleanup.h"
 #include "elf_image.h"
+#include "mapped_file.h"
 #include "procfs.h"
 #include "procmaps.h"
 
@@ -25,7 +24,7 @@
 #define VALUE_MAX 1024u
 #define WINDOW_BYTES 16384u
 #define MAPS_BYTES_MAX (64u << 20)
-#define LIBRARY_BYTES_MAX ((off_t)256 << 20)
+#define LIBRARY_BYTES_MAX ((uint64_t)256 << 20)
 
 static const char *const names[] = {
 #define NM_TUNING(name) name,
@@ -112,22 +111,15 @@ static uint64_t symbol_address(const struct elf_image *e, const struct maps_entr
 
 static uint64_t file_address(uint32_t tgid, const struct maps_entry *entry)
 {
-    _cleanup_close_ int fd = procfs_open_mapping(tgid, entry);
+    _cleanup_mapped_file_ struct mapped_file file = MAPPED_FILE_NONE;
     _cleanup_free_ struct elf_image *e = calloc(1, sizeof(*e));
     uint64_t address = 0;
-    struct stat st;
-    void *data;
 
-    if (fd < 0 || !e || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size <= 0 ||
-        st.st_size > LIBRARY_BYTES_MAX)
+    if (!e || mapped_file_get(tgid, entry, LIBRARY_BYTES_MAX, &file) < 0)
         return 0;
-    data = mmap(NULL, st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (data == MAP_FAILED)
-        return 0;
-    if (elf_image_init(e, data, st.st_size, NULL) == 0 && e->machine == ELF_MACHINE_HOST)
+    if (elf_image_init(e, file.data, file.bytes, NULL) == 0 && e->machine == ELF_MACHINE_HOST)
         address = symbol_address(e, entry);
-    munmap(data, st.st_size);
-    return address;
+    return file.is_torn ? 0 : address;
 }
 
 static void place_find(uint32_t tgid, struct environ_place *place)

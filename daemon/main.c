@@ -10,6 +10,7 @@
 
 #include "log.h"
 #include "manager.h"
+#include "mapped_file.h"
 
 #define DAEMON_NICE (-10)
 
@@ -172,6 +173,7 @@ int main(int argc, char **argv)
     struct error error = {};
     int r;
 
+    mapped_file_guard();
     if (argc == 3 && strcmp(argv[1], "--dcmi") == 0) /* the daemon's own child, see card_usage.h */
         return card_usage_child(argv[2]);
     if (argc == 6 && strcmp(argv[1], "--scan") == 0) /* the same, see scan.h */

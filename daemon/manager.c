@@ -65,7 +65,7 @@ static int open_kernel_side(struct manager *m, struct error *reterr)
     if (r == 0)
         r = card_usage_new(m->config.daemon_dcmi_library, &m->cards);
     if (r == 0)
-        r = attach_new(m->probes, &m->attach);
+        r = attach_new(m->event, m->probes, &m->attach);
     if (r == 0)
         r = targets_new(m->event, m->attach, &manager_targets_handler, m, &m->targets);
     if (r == 0)

@@ -7,16 +7,13 @@
  * Py_Version (3.11 and later) or the file's name, and is believed once the live structures fit its
  * layout.
  */
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
-#include <unistd.h>
 
 #include "elf_image.h"
 #include "log.h"
+#include "mapped_file.h"
 #include "procfs.h"
 #include "procmaps.h"
 #include "python_internal.h"
@@ -46,22 +43,16 @@ static void file_read(struct python_file *f, const struct elf_image *e, const ch
         f->minor = python_minor_from_path(path);
 }
 
-/* What the file behind a descriptor has; remembered, since every process of a node has the same
+/* What a file has; remembered, since every process of a node has the same
  * few. */
-static struct python_file *file_get(struct python *p, int fd, const char *path)
+static struct python_file *file_get(struct python *p, struct mapped_file *file, const char *path)
 {
-    struct python_file *f, key = {};
+    const struct stat *st = &file->st;
+    struct python_file *f, key = {.dev = st->st_dev, .ino = st->st_ino, .size_bytes = st->st_size};
     struct elf_image *e;
-    struct stat st;
     unsigned count = 0;
-    void *data;
 
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size <= 0)
-        return NULL;
-    key.dev = st.st_dev;
-    key.ino = st.st_ino;
-    key.size_bytes = st.st_size;
-    key.mtime_ns = st.st_mtim.tv_sec * 1000000000ull + st.st_mtim.tv_nsec;
+    key.mtime_ns = st->st_mtim.tv_sec * 1000000000ull + st->st_mtim.tv_nsec;
     for (f = p->files; f; f = f->next, count++)
         if (f->dev == key.dev && f->ino == key.ino && f->size_bytes == key.size_bytes &&
             f->mtime_ns == key.mtime_ns)
@@ -73,15 +64,15 @@ static struct python_file *file_get(struct python *p, int fd, const char *path)
         free(*last);
         *last = NULL;
     }
-    data = mmap(NULL, st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (data == MAP_FAILED)
-        return NULL;
     f = malloc(sizeof(*f));
     e = malloc(sizeof(*e));
     if (f && e) {
         *f = key;
-        if (elf_image_init(e, data, st.st_size, NULL) == 0 && elf_image_check_host(e, NULL) == 0)
+        if (elf_image_init(e, file->data, file->bytes, NULL) == 0 &&
+            elf_image_check_host(e, NULL) == 0)
             file_read(f, e, path);
+    }
+    if (f && e && !file->is_torn) {
         f->next = p->files;
         p->files = f;
     } else {
@@ -89,25 +80,16 @@ static struct python_file *file_get(struct python *p, int fd, const char *path)
         f = NULL;
     }
     free(e);
-    munmap(data, st.st_size);
     return f;
 }
 
 /* Load address less linked address, from one mapping of the file. */
-static int load_bias(int fd, const struct maps_entry *entry, uint64_t *ret)
+static int load_bias(const struct mapped_file *file, const struct maps_entry *entry, uint64_t *ret)
 {
-    struct elf_image *e = NULL;
-    struct stat st;
-    void *data;
+    struct elf_image *e = malloc(sizeof(*e));
     int r = -ENOEXEC;
 
-    if (fstat(fd, &st) < 0 || st.st_size <= 0)
-        return -ENOEXEC;
-    data = mmap(NULL, st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (data == MAP_FAILED)
-        return -errno;
-    e = malloc(sizeof(*e));
-    if (e && elf_image_init(e, data, st.st_size, NULL) == 0)
+    if (e && elf_image_init(e, file->data, file->bytes, NULL) == 0)
         for (unsigned i = 0; i < e->segment_count && r < 0; i++) {
             const struct elf_segment *s = &e->segments[i];
             /* the kernel maps from the page that the segment begins in */
@@ -118,8 +100,7 @@ static int load_bias(int fd, const struct maps_entry *entry, uint64_t *ret)
             }
         }
     free(e);
-    munmap(data, st.st_size);
-    return r;
+    return file->is_torn ? -EIO : r;
 }
 
 static int layout_get(struct python_process *pp, const struct python_file *f)
@@ -147,19 +128,19 @@ static int layout_get(struct python_process *pp, const struct python_file *f)
 
 static int mapping_try(struct python *p, struct python_process *pp, const struct maps_entry *entry)
 {
-    _cleanup_close_ int fd = procfs_open_mapping(pp->tgid, entry);
+    _cleanup_mapped_file_ struct mapped_file file = MAPPED_FILE_NONE;
     const struct python_file *f;
     uint64_t bias = 0;
-    int r;
+    int r = mapped_file_get(pp->tgid, entry, UINT64_MAX, &file);
 
-    if (fd < 0) {
-        snprintf(pp->error, sizeof(pp->error), "cannot open its Python: %s", strerror(-fd));
-        return fd;
+    if (r < 0) {
+        snprintf(pp->error, sizeof(pp->error), "cannot open its Python: %s", strerror(-r));
+        return r;
     }
-    f = file_get(p, fd, entry->path);
+    f = file_get(p, &file, entry->path);
     if (!f || !f->runtime_vaddr)
         return 0;
-    r = load_bias(fd, entry, &bias);
+    r = load_bias(&file, entry, &bias);
     if (r < 0)
         return 0;
     pp->runtime.address = f->runtime_vaddr + bias;

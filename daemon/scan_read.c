@@ -11,13 +11,13 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <unistd.h>
 
 #include "clock.h"
 #include "elf_image.h"
+#include "mapped_file.h"
 #include "procfacts.h"
 #include "process_memory.h"
 #include "procfs.h"
@@ -25,7 +25,7 @@
 #include "scan_record.h"
 
 #define MAPS_BYTES_MAX (16u << 20)
-#define ELF_BYTES_MAX ((off_t)4 << 30)
+#define ELF_BYTES_MAX ((uint64_t)4 << 30)
 #define PERMISSION_FIX "run the daemon as root or with CAP_SYS_PTRACE"
 #define ROOTS_FILE_MAX (64u << 10)
 #define PY_VERSION_SYMBOL "Py_Version" /* CPython 3.11 and later: the version as a number */
@@ -48,38 +48,22 @@ static uint64_t on_clock(void *userdata)
     return used > waited ? used : waited;
 }
 
-/* Maps the file behind a mapping of the process. NULL: it cannot be had. */
-static void *file_map(uint32_t tgid, const struct image_ranges *ranges, uint32_t file,
-                      size_t *ret_bytes)
-{
-    const struct image_range *first = image_ranges_first(ranges, file);
-    struct maps_entry e = {
-        .start = first->start, .end = first->end, .path = image_ranges_path(ranges, file)};
-    _cleanup_close_ int fd = procfs_open_mapping(tgid, &e);
-    struct stat st;
-
-    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size <= 0 ||
-        st.st_size > ELF_BYTES_MAX)
-        return NULL;
-    *ret_bytes = (size_t)st.st_size;
-    void *data = mmap(NULL, *ret_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    return data == MAP_FAILED ? NULL : data;
-}
-
 /* Addresses of exported symbols of one file in the process; 0 where there is none. */
 static bool symbols_find(uint32_t tgid, const struct image_ranges *ranges, uint32_t file,
                          const char *const *names, size_t count, uint64_t *ret)
 {
+    const struct image_range *first = image_ranges_first(ranges, file);
+    struct maps_entry entry = {
+        .start = first->start, .end = first->end, .path = image_ranges_path(ranges, file)};
+    _cleanup_mapped_file_ struct mapped_file mapped = MAPPED_FILE_NONE;
     struct elf_image elf;
     uint64_t bias;
-    size_t bytes;
     bool found = false;
-    void *data = file_map(tgid, ranges, file, &bytes);
 
     memset(ret, 0, count * sizeof(*ret));
-    if (!data)
+    if (mapped_file_get(tgid, &entry, ELF_BYTES_MAX, &mapped) < 0)
         return false;
-    if (elf_image_init(&elf, data, bytes, NULL) == 0 &&
+    if (elf_image_init(&elf, mapped.data, mapped.bytes, NULL) == 0 &&
         image_ranges_bias(ranges, file, &elf, &bias) == 0)
         for (size_t i = 0; i < count; i++) {
             struct elf_symbol symbol;
@@ -88,8 +72,9 @@ static bool symbols_find(uint32_t tgid, const struct image_ranges *ranges, uint3
                 found = true;
             }
         }
-    munmap(data, bytes);
-    return found;
+    if (mapped.is_torn)
+        memset(ret, 0, count * sizeof(*ret));
+    return found && !mapped.is_torn;
 }
 
 static uint64_t allocator_find(uint32_t tgid, const struct image_ranges *ranges,

@@ -5,7 +5,8 @@ import re
 import shutil
 import subprocess
 
-from harness import LAYOUTS, MIB, Holder, Skip, check, equal, hal_address, lib_dir, private_libs, process_used, program, wait_for
+from harness import LAYOUTS, MIB, Holder, Skip, check, equal, fake_lib, hal_address, lib_dir, private_libs, process_used, program, wait_for
+from test_library import overwritten_by_another_build
 
 
 def needed_files(binary):
@@ -176,3 +177,18 @@ def test_copied_up(scratch):
         c = Container(scratch, root, "/opt/cann/lib/libascendcl.so", scratch.node)
         daemon.wait_target(c.pid, "physical")
         one_event_each(scratch, daemon, c, f"container {i}")
+
+
+def test_overwritten_in_container(scratch):
+    """The same as library.in_place_moved through an overlay mount: of a file that is in its upper directory."""
+    if os.uname().machine != "x86_64":
+        return
+    for part in ("lower", "upper", "work", "merged"):
+        os.makedirs(scratch.path(part))
+    shutil.copy(fake_lib(scratch), scratch.path("lower"))
+    merged = mount(scratch, "-t", "overlay", "overlay", "-o", f"lowerdir={scratch.path('lower')},"
+                   f"upperdir={scratch.path('upper')},workdir={scratch.path('work')}", scratch.path("merged"))
+    path = os.path.join(merged, "libacl_rt.so")
+    with open(path, "ab") as f:
+        f.write(b"\0")  # copied up
+    overwritten_by_another_build(scratch, scratch.daemon(), path)

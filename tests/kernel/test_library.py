@@ -2,11 +2,12 @@
 """Library files: deleted, replaced, stripped, cut, of another machine, without the functions."""
 import mmap
 import os
+import re
 import shutil
 import struct
 import subprocess
 
-from harness import MIB, Holder, check, equal, hal_address, private_libs, process_used, program, wait_for
+from harness import MIB, Holder, check, equal, fake_lib, hal_address, private_libs, process_used, program, wait_for
 
 
 def exact(scratch, daemon, holder, where):
@@ -76,6 +77,91 @@ def test_in_place(scratch):
     new.mark()
     group = [e for e in events.until_mark(new.pid, 1) if hal_address(e) == address]
     equal(len(group), 1, "events of one call")
+
+
+def moved_by_a_byte(path):
+    """Another build of the fake library: aclrtFree is `mov $0, %eax; ret`, and begins a byte earlier than it did."""
+    address = int(re.search(r"^([0-9a-f]+) T aclrtFree$", subprocess.run(
+        ["nm", "-D", path], capture_output=True, text=True, check=True).stdout, re.M)[1], 16)
+    with open(path, "rb") as f:
+        data = f.read()
+    value = struct.pack("<Q", address)
+    entry = rb"(\x12\0..)" + re.escape(value)  # a global function of some section
+    data, entries = re.subn(entry, lambda found: found[1] + struct.pack("<Q", address - 1), data, flags=re.S)
+    equal(entries, 2, "entries of aclrtFree: in .dynsym and .symtab")
+    code = b"\xb8\0\0\0\0\xc3"
+    return data[:address - 1] + code + data[address - 1 + len(code):]  # linked where it lies in the file
+
+
+def overwrite(path, data):
+    with open(path, "r+b") as f:
+        f.truncate(0)
+        f.write(data)
+
+
+def overwritten_by_another_build(scratch, daemon, path, write=overwrite):
+    """The library at path, whose probes are in, becomes another build. Returns a process that mapped it then, which
+    runs as if nobody watched: no breakpoint of the old build is in the middle of its instructions."""
+    old = Holder(scratch, path)
+    daemon.wait_target(old.pid, "physical")
+    equal(old.ask("f 4096"), ["0"], "aclrtFree of the old build")
+    old.end()
+    write(path, moved_by_a_byte(path))
+    new = wait_for(lambda: (one := Holder(scratch, path)).ask("f 4096") == ["0"] and one, 5, "the old build's probes are out")
+    daemon.wait_target(new.pid, "physical")
+    equal(new.ask("f 4096"), ["0"], "aclrtFree of the new build, observed")
+    address = new.malloc(MIB)
+    check(any(hal_address(b) == address for b in daemon.blocks(new.pid, "physical")), "a call of the new build is not seen")
+    return new
+
+
+def test_in_place_moved(scratch, links):
+    """A breakpoint belongs to a place in a file: those of the old build must be out when the new one runs."""
+    if os.uname().machine == "x86_64":
+        overwritten_by_another_build(scratch, scratch.daemon(links=links), fake_lib(scratch))
+
+
+test_in_place_moved.variants = [("multi",), ("perf",), ("perf-legacy",)]
+
+
+def test_in_place_unseen(scratch):
+    """Written through a mapping, which the kernel tells nobody of: the next process that is attached to shows it."""
+    def write(path, data):
+        with open(path, "r+b") as f, mmap.mmap(f.fileno(), 0) as m:
+            m[:] = data
+            m.flush()
+    if os.uname().machine == "x86_64":
+        daemon = scratch.daemon()
+        overwritten_by_another_build(scratch, daemon, fake_lib(scratch), write)
+        check("probes were taken out" in daemon.text(), "the log does not say it", daemon.text())
+
+
+def test_touched(scratch):
+    """A new time is not a new content: probes stay, and each call counts once."""
+    path = fake_lib(scratch)
+    daemon = scratch.daemon()
+    old = Holder(scratch, path)
+    daemon.wait_target(old.pid, "physical")
+    os.utime(path)
+    new = Holder(scratch, path)
+    for holder in (new, old):
+        daemon.wait_target(holder.pid, "physical")
+        address = holder.malloc(MIB)
+        equal(len([b for b in daemon.blocks(holder.pid, "physical") if hal_address(b) == address]), 1, "blocks of a call")
+
+
+def test_in_place_used(scratch):
+    """The process that still runs the old build is not seen any more, and that is said with the reason."""
+    path = fake_lib(scratch)
+    daemon = scratch.daemon()
+    old = Holder(scratch, path)
+    daemon.wait_target(old.pid, "physical")
+    with open(path, "rb") as f:
+        data = f.read()
+    overwrite(path, data)
+    target = wait_for(lambda: (t := daemon.target(old.pid))["level"] == "none" and t, 5, "its probes are out")
+    check("overwritten in place" in target["reason"], "no reason", target)
+    equal(old.ask("f 4096"), ["0"], "the old process goes on")
 
 
 def test_stripped(scratch):
