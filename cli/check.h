@@ -34,6 +34,7 @@ void check_privileges(const struct args *args, struct finding *f);
 void check_bpf(const struct args *args, struct finding *f);
 void check_lockdown(const struct args *args, struct finding *f);
 void check_uprobes(const struct args *args, struct finding *f);
+void check_return_probes(const struct args *args, struct finding *f);
 void check_uprobe_multi(const struct args *args, struct finding *f);
 void check_btf(const struct args *args, struct finding *f);
 void check_perf_events(const struct args *args, struct finding *f);

@@ -21,6 +21,7 @@ static const struct need {
     {"bpf", check_bpf},
     {"lockdown", check_lockdown},
     {"uprobes", check_uprobes},
+    {"return_probes", check_return_probes},
     {"uprobe_multi", check_uprobe_multi},
     {"btf", check_btf},
     {"perf_events", check_perf_events},

@@ -22,12 +22,15 @@
 #include "mapped_file.h"
 #include "procfs.h"
 
-/* Files without users are kept, so that the next worker of the same image is seen from its first
- * call; beyond this many the longest unused are detached. */
+/* Files without users are kept for a while, so that of processes that come and go each is seen from
+ * its first call, and probes need not be made again; for a while only, since a link keeps the
+ * file's mount busy. Beyond this many the longest unused are detached at once. */
 #define UNUSED_FILES_MAX 64
 
 struct attach {
     struct probe_set *set;
+    sd_event_source *trim; /* when the next unused file goes */
+    uint64_t keep_ns;
     struct file_watch *writes;
     struct attach_file *files;
 };
@@ -84,6 +87,7 @@ struct attach *attach_free(struct attach *a)
         a->files = next;
     }
     file_watch_free(a->writes);
+    sd_event_source_unref(a->trim);
     free(a);
     return NULL;
 }
@@ -177,34 +181,52 @@ static void watches_end(struct attach *a, struct attach_file *f)
     }
 }
 
-/* Removes the one that has been without users for longest; new files are at the front. */
-static bool unused_remove(struct attach *a, bool only_overwritten)
+/* The place of the one that has been without users for longest; NULL none. */
+static struct attach_file **unused_find(struct attach *a, size_t *ret_count)
 {
-    struct attach_file **victim = NULL, *f;
+    struct attach_file **longest = NULL;
 
+    *ret_count = 0;
     for (struct attach_file **p = &a->files; *p; p = &(*p)->next)
-        if (!(*p)->users && (!only_overwritten || (*p)->is_overwritten) && !is_original(a, *p))
-            victim = p;
-    if (!victim)
-        return false;
-    f = *victim;
-    *victim = f->next;
+        if (!(*p)->users && !is_original(a, *p)) {
+            ++*ret_count;
+            if (!longest || (*p)->unused_ns < (*longest)->unused_ns)
+                longest = p;
+        }
+    return longest;
+}
+
+static void file_remove(struct attach *a, struct attach_file **place)
+{
+    struct attach_file *f = *place;
+
+    *place = f->next;
     watches_end(a, f);
     file_detach_later(f);
     file_free(f);
-    return true;
 }
 
 static void unused_trim(struct attach *a)
 {
-    size_t unused = 0;
+    uint64_t now = clock_ns(CLOCK_MONOTONIC);
+    struct attach_file **longest;
+    size_t count;
 
-    while (unused_remove(a, true))
-        ;
-    for (struct attach_file *f = a->files; f; f = f->next)
-        unused += !f->users;
-    while (unused > UNUSED_FILES_MAX && unused_remove(a, false))
-        unused--;
+    while ((longest = unused_find(a, &count)) &&
+           (count > UNUSED_FILES_MAX || (*longest)->is_overwritten ||
+            now - (*longest)->unused_ns >= a->keep_ns))
+        file_remove(a, longest);
+    if (!longest)
+        return;
+    sd_event_source_set_time(a->trim, ((*longest)->unused_ns + a->keep_ns) / 1000 + 1);
+    sd_event_source_set_enabled(a->trim, SD_EVENT_ONESHOT);
+}
+
+static int on_trim(sd_event_source *source, uint64_t usec, void *userdata)
+{
+    (void)source, (void)usec;
+    unused_trim(userdata);
+    return 0;
 }
 
 static void file_overwritten(struct attach *a, struct attach_file *f)
@@ -214,6 +236,7 @@ static void file_overwritten(struct attach *a, struct attach_file *f)
     for (struct attach_file *o = a->files; o; o = o->next)
         if (o == original || o->alias_of == original) {
             o->is_overwritten = true;
+            o->unused_ns = 0; /* the first to go */
             o->state = ATTACH_FAILED;
             error_set(&o->error, ESTALE,
                       "the file was overwritten in place: its probes were taken out, since they "
@@ -269,20 +292,23 @@ static void outdated_detach(struct attach *a, const struct attach_file *f)
         }
 }
 
-int attach_new(sd_event *event, struct probe_set *set, struct attach **ret)
+int attach_new(sd_event *event, struct probe_set *set, uint64_t keep_ns, struct attach **ret)
 {
-    struct attach *a = calloc(1, sizeof(*a));
+    _cleanup_(attach_freep) struct attach *a = calloc(1, sizeof(*a));
     int r;
 
     if (!a)
         return -ENOMEM;
     a->set = set;
+    a->keep_ns = keep_ns;
     r = file_watch_new(event, on_write, a, &a->writes);
-    if (r < 0) {
-        free(a);
+    if (r >= 0)
+        r = sd_event_add_time(event, &a->trim, CLOCK_MONOTONIC, UINT64_MAX, 0, on_trim, a);
+    if (r >= 0)
+        r = sd_event_source_set_enabled(a->trim, SD_EVENT_OFF);
+    if (r < 0)
         return r;
-    }
-    *ret = a;
+    *ret = TAKE_PTR(a);
     return 0;
 }
 
@@ -394,5 +420,7 @@ void attach_release(struct attach *a, struct attach_file *file)
 {
     if (file->users)
         file->users--;
+    if (!file->users && !file->is_overwritten)
+        file->unused_ns = clock_ns(CLOCK_MONOTONIC);
     unused_trim(a);
 }

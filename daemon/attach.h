@@ -54,12 +54,14 @@ struct attach_file {
     int *links;
     size_t link_count;
     uint32_t users;     /* targets that map it */
+    uint64_t unused_ns; /* CLOCK_MONOTONIC since when there are none */
     uint64_t attach_ns; /* boot time when its probes went live */
     uint64_t link_cost_ns;
     struct attach_file *next;
 };
 
-int attach_new(sd_event *event, struct probe_set *set, struct attach **ret);
+/* keep_ns: how long a file that no process maps any more keeps its probes, and its mount busy. */
+int attach_new(sd_event *event, struct probe_set *set, uint64_t keep_ns, struct attach **ret);
 /* Closes all links; the last thing before exit. */
 struct attach *attach_free(struct attach *a);
 DEFINE_CLEANUP(struct attach *, attach_free)
@@ -72,7 +74,7 @@ DEFINE_CLEANUP(struct attach *, attach_free)
 int attach_mapping(struct attach *a, uint32_t tgid, const struct maps_entry *entry, int library,
                    struct attach_file **ret, struct error *reterr);
 
-/* Drops one user; files that nobody uses are detached when there are more than a few of them. */
+/* Drops one user; files that nobody uses are detached some time later. */
 void attach_release(struct attach *a, struct attach_file *file);
 
 /* attach_resolve.c: finds what can be probed in the image of f->library: points, has_*. Errors of

@@ -40,6 +40,7 @@ static int open_kernel_side(struct manager *m, struct error *reterr)
                                      : m->config.probes_block_threshold,
         .stack_threshold_bytes = m->config.probes_stack_threshold,
         .python_enabled = m->config.probes_python_frames,
+        .allow_seccomp_risk = m->config.probes_allow_seccomp_risk,
         .mode = m->link_mode,
     };
     struct ledger_config ledger = {
@@ -65,7 +66,7 @@ static int open_kernel_side(struct manager *m, struct error *reterr)
     if (r == 0)
         r = card_usage_new(m->config.daemon_dcmi_library, &m->cards);
     if (r == 0)
-        r = attach_new(m->event, m->probes, &m->attach);
+        r = attach_new(m->event, m->probes, m->config.probes_keep_unused, &m->attach);
     if (r == 0)
         r = targets_new(m->event, m->attach, &manager_targets_handler, m, &m->targets);
     if (r == 0)

@@ -16,6 +16,7 @@
 #include "log.h"
 #include "probe_set_internal.h"
 #include "probes.h"
+#include "seccomp_risk.h"
 
 static int quiet_print(enum libbpf_print_level level, const char *format, va_list ap)
 {
@@ -207,6 +208,22 @@ static int mode_choose(enum probe_link_mode wanted, enum probe_link_mode *ret, s
     return 0;
 }
 
+/* Where it cannot be tried no probe can be made, either; loading says why. */
+static int seccomp_check(struct error *reterr)
+{
+    bool survives;
+
+    if (return_probe_try(SECCOMP_URETPROBE, &survives) < 0 || survives)
+        return 0;
+    error_set(reterr, EOPNOTSUPP,
+              "this kernel kills a process under seccomp (as containers are) that returns from a "
+              "probed function");
+    return error_fix(
+        reterr, -EOPNOTSUPP,
+        "Linux 6.12.14, 6.13.3, 6.14 or later; probes.allow_seccomp_risk = yes where no "
+        "observed process is under seccomp");
+}
+
 int probe_set_new(const struct probe_set_config *config, struct probe_set **ret,
                   struct error *reterr)
 {
@@ -218,6 +235,8 @@ int probe_set_new(const struct probe_set_config *config, struct probe_set **ret,
         return -ENOMEM;
     libbpf_set_print(quiet_print);
     r = mode_choose(config->mode, &set->mode, reterr);
+    if (r == 0 && !config->allow_seccomp_risk)
+        r = seccomp_check(reterr);
     if (r < 0)
         return r;
     r = set_load(set, &with, reterr);

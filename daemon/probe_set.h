@@ -31,13 +31,14 @@ struct probe_set_config {
     uint64_t block_threshold_bytes; /* 0: every block is an event */
     uint64_t stack_threshold_bytes; /* blocks from this size on name their Python frames */
     bool block_enabled;
-    bool python_enabled; /* look at Python frames */
+    bool python_enabled;     /* look at Python frames */
+    bool allow_seccomp_risk; /* see seccomp_risk.h */
     enum probe_link_mode mode;
 };
 
 /* Loads the programs. Errors: -EPERM missing capability; -ENOSYS kernel without BPF or ring buffer;
- * -EOPNOTSUPP: it has not got config->mode; other negative errno; reterr says what to do. Cost:
- * about 100 ms. Owns: caller frees. */
+ * -EOPNOTSUPP: it has not got config->mode, or would kill processes under seccomp; other negative
+ * errno; reterr says what to do. Cost: about 100 ms. Owns: caller frees. */
 int probe_set_new(const struct probe_set_config *config, struct probe_set **ret,
                   struct error *reterr);
 struct probe_set *probe_set_free(struct probe_set *set);

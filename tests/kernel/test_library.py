@@ -246,3 +246,21 @@ def test_no_functions(scratch):
     target = daemon.wait_target(agent.pid)
     equal(target["level"], "none", "level")
     check("no CANN library" in target["reason"], "reason", target)
+
+
+def test_unmount(scratch, links):
+    """What nobody maps any more is let go after a while (here a second): its file system can be unmounted."""
+    where = scratch.path("mounted")
+    os.mkdir(where)
+    subprocess.run(["mount", "-t", "tmpfs", "none", where], check=True)
+    scratch.at_end(lambda: subprocess.run(["umount", "-l", where], stderr=subprocess.DEVNULL))
+    path = shutil.copy(fake_lib(scratch), where)
+    daemon = scratch.daemon(links=links, sets=("probes.keep_unused=1s",))
+    holder = Holder(scratch, path)
+    daemon.wait_target(holder.pid, "physical")
+    check(subprocess.run(["umount", where], stderr=subprocess.DEVNULL).returncode != 0, "unmounted under a process that maps it")
+    holder.end()
+    wait_for(lambda: subprocess.run(["umount", where], stderr=subprocess.DEVNULL).returncode == 0, 10, "unmounted")
+
+
+test_unmount.variants = [("multi",), ("perf",)]

@@ -124,6 +124,16 @@ def test_kernel_without_multi(scratch):
     check(": perf links" in daemon.text(), "auto takes perf links", daemon.text())
 
 
+def test_kernel_that_kills(scratch):
+    """A kernel whose return probes kill processes under seccomp, which stands here for by a child that cannot end as it
+    should: the daemon does not start, but where that is asked for."""
+    prefix = faulty("inject=exit_group:error=EPERM:when=1") + ["-f"]
+    line = refused(scratch, prefix=prefix)
+    check("seccomp" in line and "try: Linux 6.12.14" in line, "no clear error", line)
+    daemon = scratch.daemon(prefix=prefix, sets=("probes.allow_seccomp_risk=yes", "daemon.discovery=no"))
+    equal(daemon.status()["targets"], [], "it runs")
+
+
 def test_kernel_without_uprobes(scratch):
     """A kernel without uprobes: the daemon runs, status says that nothing could be attached and why."""
     if not os.path.exists("/sys/bus/event_source/devices/uprobe/type"):

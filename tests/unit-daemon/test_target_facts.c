@@ -80,7 +80,7 @@ static void test_age(void **state)
     struct error error;
 
     assert_true(sd_event_new(&event) >= 0);
-    assert_int_equal(attach_new(event, NULL, &attach), 0);
+    assert_int_equal(attach_new(event, NULL, 0, &attach), 0);
     assert_int_equal(targets_new(event, attach, &handler, NULL, &ts), 0);
     signal(SIGUSR1, on_title); /* here, so that a child that has not run yet has it, too */
     for (int i = 0; i < CHILDREN; i++) {
