@@ -17,7 +17,7 @@
 /*
  * Runs a function with a return probe in a child whose filter refuses the system call `denied`.
  * *ret_survives: it returned what it should. Returns 0, or -errno where no probe can be made. For a
- * process without other threads. Cost: some 20 ms; a child that hangs is given 2 s.
+ * process without other threads. Cost: some 80 ms; a child that hangs is given 2 s.
  */
 int return_probe_try(unsigned denied, bool *ret_survives);
 
