@@ -69,19 +69,12 @@ static void name_from_file(uint32_t tgid, const struct maps_entry *entry, uint64
     if (!e || mapped_file_get(tgid, entry, UINT64_MAX, &file) < 0)
         return;
     if (elf_image_init(e, file.data, file.bytes, NULL) == 0) {
-        for (unsigned i = 0; i < e->segment_count; i++) {
-            const struct elf_segment *s = &e->segments[i];
-            uint64_t page = s->offset & ~(uint64_t)4095;
-            const char *symbol;
-            if (entry->offset < page || entry->offset >= s->offset + s->file_bytes)
-                continue;
-            symbol = elf_image_dynamic_at(e, s->vaddr - s->offset + entry->offset +
-                                                 (address - entry->start));
-            if (symbol) {
-                class_of(symbol, ret, ret_bytes);
-                break;
-            }
-        }
+        const char *symbol = NULL;
+        uint64_t vaddr;
+        if (elf_offset_to_vaddr(e, entry->offset + (address - entry->start), &vaddr) == 0)
+            symbol = elf_image_dynamic_at(e, vaddr);
+        if (symbol)
+            class_of(symbol, ret, ret_bytes);
     }
     if (file.is_torn)
         ret[0] = '\0';

@@ -17,8 +17,8 @@
 #include "procmaps.h"
 #include "sideband.h"
 
-#define BUFFER_PAGES 64 /* per CPU; no record lost in 500 process starts at 64 (measured) */
-#define ROUNDS_MAX 8    /* of reading all buffers until nothing has come meanwhile */
+#define BUFFER_BYTES (256u << 10) /* per CPU; no record of 500 process starts lost (measured) */
+#define ROUNDS_MAX 8              /* of reading all buffers until nothing has come meanwhile */
 #define RECORD_MAX (sizeof(struct perf_event_header) + 128 + MAPS_PATH_MAX)
 
 struct cpu_buffer {
@@ -170,7 +170,7 @@ int discovery_new(sd_event *event, const struct discovery_handler *handler, void
     d->handler = handler;
     d->userdata = userdata;
     d->page_bytes = sysconf(_SC_PAGESIZE);
-    d->data_bytes = BUFFER_PAGES * d->page_bytes;
+    d->data_bytes = BUFFER_BYTES > d->page_bytes ? BUFFER_BYTES : d->page_bytes;
     d->cpu_count = sysconf(_SC_NPROCESSORS_CONF);
     d->cpus = calloc(d->cpu_count, sizeof(*d->cpus));
     if (!d->cpus)

@@ -89,24 +89,16 @@ static bool is_libc(const char *path)
            strncmp(name, "ld-musl-", 8) == 0 || strncmp(name, "libc.musl-", 10) == 0;
 }
 
-/* Address of the variable in an image that is mapped with file offset `offset` at `start`; 0 none.
- */
+/* Address of the variable in an image of which this is a mapping; 0 none. */
 static uint64_t symbol_address(const struct elf_image *e, const struct maps_entry *entry)
 {
     struct elf_symbol symbol;
+    uint64_t bias;
 
     if (elf_image_dynamic(e, "environ", &symbol) < 0 &&
         elf_image_dynamic(e, "__environ", &symbol) < 0)
         return 0;
-    for (unsigned i = 0; i < e->segment_count; i++) {
-        const struct elf_segment *s = &e->segments[i];
-        uint64_t page = s->offset & ~(uint64_t)4095;
-        if (entry->offset < page || entry->offset >= s->offset + s->file_bytes)
-            continue;
-        /* where the file's offset is linked to, against where it is */
-        return entry->start - (s->vaddr - s->offset + entry->offset) + symbol.vaddr;
-    }
-    return 0;
+    return elf_load_bias(e, entry, &bias) == 0 ? bias + symbol.vaddr : 0;
 }
 
 static uint64_t file_address(uint32_t tgid, const struct maps_entry *entry)

@@ -20,7 +20,6 @@
 
 #define FILES_MAX 64
 #define STATUS_BYTES_MAX (64u << 10)
-#define PAGE_MASK ((uint64_t)4095)
 
 static uint64_t symbol_vaddr(const struct elf_image *e, const char *name)
 {
@@ -90,15 +89,7 @@ static int load_bias(const struct mapped_file *file, const struct maps_entry *en
     int r = -ENOEXEC;
 
     if (e && elf_image_init(e, file->data, file->bytes, NULL) == 0)
-        for (unsigned i = 0; i < e->segment_count && r < 0; i++) {
-            const struct elf_segment *s = &e->segments[i];
-            /* the kernel maps from the page that the segment begins in */
-            if (s->executable && entry->offset >= (s->offset & ~PAGE_MASK) &&
-                entry->offset < s->offset + s->file_bytes) {
-                *ret = entry->start - (s->vaddr - s->offset + entry->offset);
-                r = 0;
-            }
-        }
+        r = elf_load_bias(e, entry, ret);
     free(e);
     return file->is_torn ? -EIO : r;
 }

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "cleanup.h"
+#include "procmaps.h"
 
 static bool range_inside(uint64_t offset, uint64_t bytes, uint64_t size)
 {
@@ -61,6 +62,19 @@ int elf_offset_to_vaddr(const struct elf_image *e, uint64_t offset, uint64_t *re
         if (offset < s->offset || offset - s->offset >= s->file_bytes)
             continue;
         *ret_vaddr = s->vaddr + (offset - s->offset);
+        return 0;
+    }
+    return -ENXIO;
+}
+
+int elf_load_bias(const struct elf_image *e, const struct maps_entry *m, uint64_t *ret)
+{
+    for (unsigned i = 0; i < e->segment_count; i++) {
+        const struct elf_segment *s = &e->segments[i];
+        if (s->executable != m->executable || m->offset >= s->offset + s->file_bytes ||
+            s->offset >= m->offset + (m->end - m->start))
+            continue;
+        *ret = m->start - (s->vaddr - s->offset + m->offset);
         return 0;
     }
     return -ENXIO;

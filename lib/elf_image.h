@@ -119,6 +119,15 @@ int elf_image_static(const struct elf_image *e, const char *name, struct elf_sym
 int elf_vaddr_to_offset(const struct elf_image *e, uint64_t vaddr, uint64_t *ret_offset);
 int elf_offset_to_vaddr(const struct elf_image *e, uint64_t offset, uint64_t *ret_vaddr);
 
+/*
+ * Load address less linked address, from one mapping of the file: that of the first segment which
+ * is executable as the mapping is and has bytes in it. The kernel maps whole pages, so a mapping
+ * may begin before its segment and have bytes of another in it; pages may be of any size. Errors:
+ * -ENXIO none.
+ */
+struct maps_entry;
+int elf_load_bias(const struct elf_image *e, const struct maps_entry *m, uint64_t *ret);
+
 /* The file's bytes behind [vaddr, vaddr+bytes) of one segment, NULL if not wholly in the file.
  * ret_left, if not NULL: bytes of the segment from vaddr on. Borrowed. */
 const uint8_t *elf_image_at(const struct elf_image *e, uint64_t vaddr, uint64_t bytes,

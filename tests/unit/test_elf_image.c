@@ -14,6 +14,7 @@
 
 #include "cleanup.h"
 #include "elf_image.h"
+#include "procmaps.h"
 
 /*
  * The image by hand: headers and tables in one segment (offset 0 = vaddr 0), code in another one
@@ -226,6 +227,31 @@ static void test_addresses_translate_both_ways(void **state)
     assert_int_equal(elf_offset_to_vaddr(&e, 0x1040, &value), -ENXIO);
 }
 
+/* Segments share pages where these are large. By hand: code is linked at 0x5000 and lies at 0x1000
+ * of the file, so a mapping from the file's begin on holds what is linked at 0x4000 and later. */
+static void test_load_bias_with_pages_of_any_size(void **state)
+{
+    _cleanup_free_ uint8_t *bytes = image_new();
+    struct elf_image e;
+    uint64_t bias = 1;
+    struct maps_entry small = {
+        .start = 0x7f0000001000, .end = 0x7f0000002000, .offset = 0x1000, .executable = true};
+    struct maps_entry large = {.start = 0x7f0000000000, .end = 0x7f0000010000, .executable = true};
+    struct maps_entry data = {.start = 0x7f0000020000, .end = 0x7f0000030000};
+    struct maps_entry other = {
+        .start = 0x7f0000000000, .end = 0x7f0000001000, .offset = 0x2000, .executable = true};
+    assert_int_equal(elf_image_init(&e, bytes, IMAGE_BYTES, NULL), 0);
+    assert_int_equal(elf_load_bias(&e, &small, &bias), 0);
+    assert_int_equal(bias, 0x7f0000001000 - 0x5000);
+    assert_int_equal(elf_load_bias(&e, &large, &bias), 0);
+    assert_int_equal(bias, 0x7f0000000000 - 0x4000);
+    assert_int_equal(elf_load_bias(&e, &data, &bias), 0);
+    assert_int_equal(bias, 0x7f0000020000);
+    assert_int_equal(elf_load_bias(&e, &other, &bias), -ENXIO);
+    other.offset = 0; /* the page before the code alone */
+    assert_int_equal(elf_load_bias(&e, &other, &bias), -ENXIO);
+}
+
 static void test_strings_that_do_not_end_are_cut(void **state)
 {
     _cleanup_free_ uint8_t *bytes = image_new();
@@ -361,6 +387,7 @@ int main(void)
         cmocka_unit_test(test_batch_gives_each_its_own_offset),
         cmocka_unit_test(test_build_id),
         cmocka_unit_test(test_addresses_translate_both_ways),
+        cmocka_unit_test(test_load_bias_with_pages_of_any_size),
         cmocka_unit_test(test_strings_that_do_not_end_are_cut),
         cmocka_unit_test(test_hostile_hash_counts_stay_inside),
         cmocka_unit_test(test_probe_hint_skips_endbr64_before_a_push_only),
