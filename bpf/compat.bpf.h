@@ -3,8 +3,8 @@
  * compat.bpf.h - what differs between architectures and kernels.
  *
  * The programs need struct pt_regs and nothing else of the kernel's types, so no vmlinux.h: a host
- * without BTF and a cross build can compile them. NM_LEGACY builds for kernels 5.8-5.11, which have
- * neither task storage for these programs nor atomic fetch-and-add.
+ * without BTF and a cross build can compile them. NM_LEGACY builds for kernels 5.8-5.16, which lack
+ * task storage for these programs (5.11), atomic fetch-and-add (5.12) or bpf_loop() (5.17).
  */
 #ifndef NPUMEM_BPF_COMPAT_H
 #define NPUMEM_BPF_COMPAT_H

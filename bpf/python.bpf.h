@@ -27,23 +27,17 @@
 #define NM_PY_SEND_WINDOW_NS 10000000ull
 #define NM_PY_SEND_MAX 64 /* stacks that one thread sends within a window: at most 14 MB/s */
 
-struct nm_py_hunt {
-    struct nm_py_state *st;
-    u64 interpreter, thread;
-};
-
 /* One thread state more, or the next interpreter. Returns 1 at the end, found or not. */
-static long nm_py_hunt_step(u32 i, struct nm_py_hunt *h)
+NM_INLINE long nm_py_hunt_next(struct nm_py_state *st)
 {
-    struct nm_py_state *st = h->st;
-    u64 thread = h->thread;
+    u64 thread = st->hunt_thread, interpreter = st->hunt_interpreter;
     u32 tid = 0;
 
     if (!thread) {
-        if (!h->interpreter)
+        if (!interpreter)
             return 1;
-        h->thread = nm_py_pointer(h->interpreter + st->process.layout.interpreter_threads);
-        h->interpreter = nm_py_pointer(h->interpreter + st->process.layout.interpreter_next);
+        st->hunt_thread = nm_py_pointer(interpreter + st->process.layout.interpreter_threads);
+        st->hunt_interpreter = nm_py_pointer(interpreter + st->process.layout.interpreter_next);
         return 0;
     }
     bpf_probe_read_user(&tid, sizeof(tid),
@@ -54,23 +48,41 @@ static long nm_py_hunt_step(u32 i, struct nm_py_hunt *h)
         st->check_value = tid;
         return 1;
     }
-    h->thread = nm_py_pointer(thread + st->process.layout.thread_next);
+    st->hunt_thread = nm_py_pointer(thread + st->process.layout.thread_next);
     return 0;
 }
+
+#ifdef NM_LEGACY
+/* Not inlined: Linux 5.10 and 6.1 refuse a loop that goes back by falling through. */
+static __noinline long nm_py_hunt_apart(struct nm_py_state *st)
+{
+    return nm_py_hunt_next(st);
+}
+#else
+/*
+ * Before 6.7 the verifier follows a callback of bpf_loop() through its first turn alone: what it
+ * knows of a value then (that there is no thread yet) it takes for always so, and it removes what
+ * later turns would do as dead code. So what goes from turn to turn is in the map, of which it
+ * knows nothing.
+ */
+static long nm_py_hunt_step(u32 i, struct nm_py_state **st)
+{
+    return nm_py_hunt_next(*st);
+}
+#endif
 
 /* By the kernel's thread id, which 3.11 and later keep; new threads are at the head of the list. */
 static __noinline int nm_py_search(struct nm_py_state *st)
 {
-    struct nm_py_hunt hunt = {.st = st};
-
-    hunt.interpreter = nm_py_pointer(st->process.interpreters);
-    if (NM_HAS_LOOP) {
-        bpf_loop(NM_PY_THREADS, nm_py_hunt_step, &hunt, 0);
-    } else {
-        for (int i = 0; i < NM_PY_THREADS_UNROLLED; i++)
-            if (nm_py_hunt_step(i, &hunt))
-                break;
-    }
+    st->hunt_interpreter = nm_py_pointer(st->process.interpreters);
+    st->hunt_thread = 0;
+#ifdef NM_LEGACY
+    for (int i = 0; i < NM_PY_THREADS_UNROLLED; i++)
+        if (nm_py_hunt_apart(st))
+            break;
+#else
+    bpf_loop(NM_PY_THREADS, nm_py_hunt_step, &st, 0);
+#endif
     return st->thread_state != 0;
 }
 
@@ -317,15 +329,16 @@ NM_INLINE u64 nm_py_step(struct nm_py_state *st, u64 frame, u32 is_first)
     return previous;
 }
 
+#ifdef NM_LEGACY
 /* Not inlined where the verifier must follow each step. */
 static __noinline u64 nm_py_step_apart(struct nm_py_state *st, u64 frame, u32 is_first)
 {
     return nm_py_step(st, frame, is_first);
 }
-
+#else
 struct nm_py_chain {
     struct nm_py_state *st;
-    u64 frame;
+    u64 frame; /* the verifier knows nothing of it from the start */
 };
 
 static long nm_py_loop(u32 i, struct nm_py_chain *chain)
@@ -333,30 +346,37 @@ static long nm_py_loop(u32 i, struct nm_py_chain *chain)
     chain->frame = nm_py_step(chain->st, chain->frame, i == 0);
     return !chain->frame || chain->frame == ~0ull;
 }
+#endif
 
+NM_INLINE void nm_py_hash_frame(struct nm_py_state *st, u32 i)
+{
+    u64 hash = (st->event.stack.hash ^ st->frames[i].code) * 0x9e3779b97f4a7c15ull;
+
+    hash = (hash ^ hash >> 29 ^ st->frames[i].name) * 0x9e3779b97f4a7c15ull;
+    st->event.stack.hash = hash ^ hash >> 31;
+}
+
+#ifndef NM_LEGACY
 static long nm_py_hash_step(u32 i, struct nm_py_state **st)
 {
-    u64 hash;
-
     if (i >= NM_STACK_FRAMES)
         return 1;
-    hash = ((*st)->event.stack.hash ^ (*st)->frames[i].code) * 0x9e3779b97f4a7c15ull;
-    hash = (hash ^ hash >> 29 ^ (*st)->frames[i].name) * 0x9e3779b97f4a7c15ull;
-    (*st)->event.stack.hash = hash ^ hash >> 31;
+    nm_py_hash_frame(*st, i);
     return 0;
 }
+#endif
 
 NM_INLINE u64 nm_py_hash(struct nm_py_state *st)
 {
     u32 count = st->found.count;
 
     st->event.stack.hash = 0;
-    if (NM_HAS_LOOP) {
-        bpf_loop(count, nm_py_hash_step, &st, 0);
-    } else {
-        for (u32 i = 0; i < NM_PY_STEPS_UNROLLED && i < count; i++)
-            nm_py_hash_step(i, &st);
-    }
+#ifdef NM_LEGACY
+    for (u32 i = 0; i < NM_PY_STEPS_UNROLLED && i < count; i++)
+        nm_py_hash_frame(st, i);
+#else
+    bpf_loop(count, nm_py_hash_step, &st, 0);
+#endif
     return st->event.stack.hash;
 }
 
@@ -371,25 +391,23 @@ enum nm_py_want {
 static __noinline u64 nm_py_walk(struct nm_py_state *st, u64 frame)
 {
     struct nm_py_found *w = &st->found;
-    struct nm_py_chain chain;
     u32 phase, stack = 0;
 
     __builtin_memset(w, 0, sizeof(*w));
     w->tier = 15;
     st->window_bytes = 0;
     st->window_at = 0;
-    if (NM_HAS_LOOP) {
-        chain.st = st;
-        chain.frame = frame;
-        bpf_loop(NM_PY_STEPS, nm_py_loop, &chain, 0);
-        frame = chain.frame;
-    } else {
-        for (int i = 0; i < NM_PY_STEPS_UNROLLED; i++) {
-            frame = nm_py_step_apart(st, frame, i == 0);
-            if (!frame || frame == ~0ull)
-                break;
-        }
+#ifdef NM_LEGACY
+    for (int i = 0; i < NM_PY_STEPS_UNROLLED; i++) {
+        frame = nm_py_step_apart(st, frame, i == 0);
+        if (!frame || frame == ~0ull)
+            break;
     }
+#else
+    struct nm_py_chain chain = {.st = st, .frame = frame};
+    bpf_loop(NM_PY_STEPS, nm_py_loop, &chain, 0);
+    frame = chain.frame;
+#endif
     if (!w->count)
         return 0;
     if (!(nm_py_is_believed(st, &w->phase) & nm_py_is_believed(st, &w->detail))) {

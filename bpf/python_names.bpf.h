@@ -97,10 +97,12 @@ __noinline int nm_py_name_send(u32 frame)
     return 0;
 }
 
+#ifndef NM_LEGACY
 static long nm_py_name_step(u32 frame, void *none)
 {
     return nm_py_name_send(frame) != 0; /* the verifier must see that */
 }
+#endif
 
 /* Sends what names the frames of the walk; found.sent says how many. */
 NM_INLINE void nm_py_names(struct nm_py_state *st)
@@ -113,13 +115,13 @@ NM_INLINE void nm_py_names(struct nm_py_state *st)
     }
     if (st->names_count >= NM_PY_NAMES_MAX)
         return;
-    if (NM_HAS_LOOP) {
-        bpf_loop(NM_STACK_FRAMES, nm_py_name_step, NULL, 0);
-    } else {
-        for (u32 i = 0; i < NM_PY_NAMES_UNROLLED; i++)
-            if (nm_py_name_send(i))
-                break;
-    }
+#ifdef NM_LEGACY
+    for (u32 i = 0; i < NM_PY_NAMES_UNROLLED; i++)
+        if (nm_py_name_send(i))
+            break;
+#else
+    bpf_loop(NM_STACK_FRAMES, nm_py_name_step, NULL, 0);
+#endif
     if (st->found.sent)
         st->names_count++;
 }

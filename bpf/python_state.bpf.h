@@ -23,14 +23,6 @@
 
 /* Set by the daemon before load: 0 where the kernel refuses the walk. */
 const volatile __u32 nm_py_enabled = 1;
-const volatile __u32 nm_has_loop = 1; /* 0: kernel before 5.17, without bpf_loop() */
-/* A kernel before 5.13 does not count the functions that are only callbacks, and refuses a program
- * that has one, even where nothing gets there. */
-#ifdef NM_LEGACY
-#define NM_HAS_LOOP 0
-#else
-#define NM_HAS_LOOP nm_has_loop
-#endif
 /* Stacks are not sent while more than this waits in the ring: events come first. */
 const volatile __u64 nm_py_backlog_bytes = 8 * 1024 * 1024;
 /* Changed by the daemon while running. */
@@ -117,7 +109,8 @@ struct nm_py_state {
     u32 check_offset;
     u32 send_count;
     u32 want; /* enum nm_py_want; here, the verifier does not follow each value through the walk */
-    u64 window_at; /* address that window holds the bytes of */
+    u64 hunt_interpreter, hunt_thread; /* next to look at where thread_state is looked for */
+    u64 window_at;                     /* address that window holds the bytes of */
     u64 window_bytes;
     struct nm_py_found found;
     struct nm_py_cached cache[NM_PY_CACHE];

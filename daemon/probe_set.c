@@ -25,16 +25,13 @@ static int quiet_print(enum libbpf_print_level level, const char *format, va_lis
     return 0;
 }
 
-/* bpf_loop(), 5.17 */
-static bool kernel_has_loop(void)
-{
-    return libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_loop, NULL) > 0;
-}
-
-static bool kernel_has_task_storage(void)
+/* Whether this kernel has what the legacy build does without: task storage (5.11) and bpf_loop()
+ * (5.17). The third, atomic fetch-and-add, is older (5.12; aarch64: 5.18). */
+static bool kernel_is_recent(void)
 {
     return libbpf_probe_bpf_map_type(BPF_MAP_TYPE_TASK_STORAGE, NULL) > 0 &&
-           libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_task_storage_get, NULL) > 0;
+           libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_task_storage_get, NULL) > 0 &&
+           libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_loop, NULL) > 0;
 }
 
 /* Byte offset of a member of struct task_struct from the kernel's BTF; 0 unknown. */
@@ -64,7 +61,6 @@ static uint32_t task_member_offset(const struct btf *btf, const char *name)
         (s)->data->nm_py_stack_threshold_bytes = (config)->stack_threshold_bytes;                  \
         (s)->rodata->nm_py_backlog_bytes = (config)->ring_bytes / 2;                               \
         (s)->rodata->nm_py_enabled = (config)->python_enabled;                                     \
-        (s)->rodata->nm_has_loop = set->mode != PROBE_LINK_PERF_LEGACY && kernel_has_loop();       \
     } while (0)
 
 static size_t ring_size(size_t bytes)
@@ -201,10 +197,10 @@ static int mode_choose(enum probe_link_mode wanted, enum probe_link_mode *ret, s
                           "--links multi: this kernel has no uprobe_multi links, Linux 6.6 has");
         return error_fix(reterr, r, "--links auto, which takes what there is");
     }
-    *ret = wanted != PROBE_LINK_AUTO   ? wanted
-           : has_multi > 0             ? PROBE_LINK_MULTI
-           : kernel_has_task_storage() ? PROBE_LINK_PERF
-                                       : PROBE_LINK_PERF_LEGACY;
+    *ret = wanted != PROBE_LINK_AUTO ? wanted
+           : has_multi > 0           ? PROBE_LINK_MULTI
+           : kernel_is_recent()      ? PROBE_LINK_PERF
+                                     : PROBE_LINK_PERF_LEGACY;
     return 0;
 }
 

@@ -3,8 +3,8 @@
  * probe_set.h - the loaded kernel programs and their maps, and links from them to library files.
  *
  * Owns: the BPF object. Picks, once, what this kernel can do: uprobe_multi links (6.6 and later:
- * two links per library, closed in one grace period) or one perf link per function; task storage
- * and atomic counters (5.12 and later) or the legacy build.
+ * two links per library, closed in one grace period) or one perf link per function; task storage,
+ * atomic counters and loops (5.17 and later) or the legacy build.
  */
 #ifndef NPUMEM_DAEMON_PROBE_SET_H
 #define NPUMEM_DAEMON_PROBE_SET_H
@@ -23,7 +23,7 @@ enum probe_link_mode {
     PROBE_LINK_AUTO = 0, /* what the kernel has */
     PROBE_LINK_MULTI = 1,
     PROBE_LINK_PERF = 2,
-    PROBE_LINK_PERF_LEGACY = 3, /* as on kernels 5.8 to 5.11 */
+    PROBE_LINK_PERF_LEGACY = 3, /* as on kernels 5.8 to 5.16 */
 };
 
 struct probe_set_config {

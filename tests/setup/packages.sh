@@ -12,8 +12,9 @@ TEST_RPM="git libcmocka-devel strace ShellCheck python3 sqlite socat jq systemd 
 BENCH_DEB="bpftrace bpfcc-tools linux-headers-$(dpkg --print-architecture 2>/dev/null)"
 BENCH_RPM="bpftrace bcc-tools kernel-devel"
 
-# an emulated machine for other kernels (tests/kernels/run.sh)
-KERNELS_DEB="qemu-system-x86 busybox-static cpio debian-archive-keyring"
+# emulated machines for other kernels, and a cross build for them (tests/kernels/run.sh)
+KERNELS_DEB="qemu-system-x86 qemu-system-arm busybox-static cpio debian-archive-keyring gcc-aarch64-linux-gnu
+    g++-aarch64-linux-gnu"
 
 say() { printf '%s\n' "$*" >&2; }
 

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+# Cross build for aarch64 against Debian packages unpacked at $NPUMEM_SYSROOT (run.sh); pkg-config is told the same by
+# PKG_CONFIG_LIBDIR and PKG_CONFIG_SYSROOT_DIR.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+set(CMAKE_SYSROOT $ENV{NPUMEM_SYSROOT})
+set(CMAKE_FIND_ROOT_PATH $ENV{NPUMEM_SYSROOT})
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
