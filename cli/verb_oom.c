@@ -90,6 +90,27 @@ static void frames(const struct out *o, struct json_object *document)
                                    json_object_get_string(json_object_array_get_idx(list, i))));
 }
 
+/* Nobody was asked what an idle card uses: it is assumed, and what others hold is a rest beside it
+ * where they were not seen one by one. */
+static void figures(const struct args *args, struct json_object *document)
+{
+    struct json_object *holders = doc_get(document, "holders");
+    bool is_assumed = doc_bool(document, "baseline_assumed", false);
+    char text[ANALYSIS_TEXT_BYTES];
+
+    for (size_t i = 0; i < ARRAY_SIZE(figure_columns); i++) {
+        const struct column *c = &figure_columns[i];
+        bool is_rest = strcmp(c->field, "foreign_bytes") == 0 && holders &&
+                       json_object_array_length(holders) == 0;
+        if (doc_get(document, c->field))
+            printf("%-28s %14s%s\n", c->header,
+                   rows_format(text, sizeof(text), document, c, args->units),
+                   is_assumed && (is_rest || strcmp(c->field, "baseline_bytes") == 0) ? "~" : "");
+    }
+    if (is_assumed)
+        printf("~ what an idle card uses is assumed, not read\n");
+}
+
 static int render_report(const struct args *args, const struct out *o, struct json_object *document)
 {
     char text[ANALYSIS_TEXT_BYTES], clean[ANALYSIS_TEXT_BYTES];
@@ -106,10 +127,7 @@ static int render_report(const struct args *args, const struct out *o, struct js
            out_clean(clean, sizeof(clean), doc_text(document, "verdict", "?")),
            recovered ? " (recovered)" : "", out_off(o, STYLE_BAD),
            out_clean(text, sizeof(text), doc_text(document, "reason", "")));
-    for (size_t i = 0; i < ARRAY_SIZE(figure_columns); i++)
-        if (doc_get(document, figure_columns[i].field))
-            printf("%-28s %14s\n", figure_columns[i].header,
-                   rows_format(text, sizeof(text), document, &figure_columns[i], args->units));
+    figures(args, document);
     frames(o, document);
     section(args, o, document, "Holders of the card", "holders", holder_columns,
             ARRAY_SIZE(holder_columns));

@@ -555,6 +555,13 @@ class Output(Case):
         out = self.shown("oom", "show", "3")
         self.assertNotIn("whole granules", out)
         self.assertNotIn("not used", out)
+        self.assertNotIn("~", out)
+        figures = {"foreign_bytes": D.GIB, "baseline_bytes": 3 * D.GIB, "baseline_assumed": True}
+        d.script["OomShow"] = document({**D.OOM, **figures, "holders": []})
+        out = self.shown("oom", "show", "3")
+        self.assertRegex(out, r"\nheld by others +1\.00 GiB~\nidle card +3\.00 GiB~\n~ what an idle card uses is assumed, not read\n")
+        d.script["OomShow"] = document({**D.OOM, **figures, "holders": [{"tgid": 7, "bytes": D.GIB}]})
+        self.assertRegex(self.shown("oom", "show", "3"), r"\nheld by others +1\.00 GiB\nidle card +3\.00 GiB~\n")
 
     def test_budget(self):
         """Verdict, terms, what is unknown and why, the term to change."""
