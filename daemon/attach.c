@@ -31,7 +31,7 @@ struct attach {
     struct probe_set *set;
     sd_event_source *trim; /* when the next unused file goes */
     uint64_t keep_ns;
-    struct file_watch *writes;
+    struct file_watch *writes; /* NULL: the kernel grants none */
     struct attach_file *files;
 };
 
@@ -266,6 +266,8 @@ static void file_watch(struct attach *a, struct attach_file *f, const struct map
     char paths[ARRAY_SIZE(f->watches)][MAPS_PATH_MAX + 64];
     struct stat st;
 
+    if (!a->writes)
+        return;
     snprintf(paths[0], sizeof(paths[0]), "/proc/self/fd/%d", file->fd);
     snprintf(paths[1], sizeof(paths[1]), "/proc/%u/root%s", tgid, entry->path);
     for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
@@ -302,6 +304,16 @@ int attach_new(sd_event *event, struct probe_set *set, uint64_t keep_ns, struct 
     a->set = set;
     a->keep_ns = keep_ns;
     r = file_watch_new(event, on_write, a, &a->writes);
+    if (r < 0 && r != -ENOMEM) {
+        /* a daemon that sees is worth more; a server is stopped, mostly, when its files change */
+        log_warning(
+            "inotify: %s: that a library is overwritten in place is noticed late, so probes "
+            "are not kept in one that no process maps; try: sysctl "
+            "fs.inotify.max_user_instances=1024",
+            strerror(-r));
+        a->keep_ns = 0;
+        r = 0;
+    }
     if (r >= 0)
         r = sd_event_add_time(event, &a->trim, CLOCK_MONOTONIC, UINT64_MAX, 0, on_trim, a);
     if (r >= 0)
@@ -401,7 +413,8 @@ int attach_mapping(struct attach *a, uint32_t tgid, const struct maps_entry *ent
     struct attach_file *f;
     int r;
 
-    file_watch_drain(a->writes); /* what is known of a file is of before */
+    if (a->writes)
+        file_watch_drain(a->writes); /* what is known of a file is of before */
     r = mapped_file_open(tgid, entry, &file);
     if (r < 0)
         return error_set(reterr, r, "%s: cannot open: %s", entry->path, strerror(-r));

@@ -280,14 +280,14 @@ static void run_next(struct scans *s)
         finish(s, true, "the scan could not be started");
 }
 
-static int request_add(struct scans *s, const struct scan_request *request)
+static int request_add(struct scans *s, const struct scan_request *request, bool is_anew)
 {
     for (size_t i = 0; i < s->waiting_count; i++)
         if (s->waiting[i].tgid == request->tgid && s->waiting[i].is_pool == request->is_pool) {
             s->waiting[i].is_thorough |= request->is_thorough;
             return 0;
         }
-    if (s->running.tgid == request->tgid && s->running.is_pool == request->is_pool &&
+    if (!is_anew && s->running.tgid == request->tgid && s->running.is_pool == request->is_pool &&
         s->running.is_thorough >= request->is_thorough)
         return 0;
     if (s->waiting_count == SCANS_WAITING_MAX)
@@ -299,15 +299,30 @@ static int request_add(struct scans *s, const struct scan_request *request)
 
 int scans_request(struct scans *s, uint32_t tgid, uint64_t start_ticks, bool is_thorough)
 {
-    return request_add(s, &(struct scan_request){.tgid = tgid,
-                                                 .start_ticks = start_ticks,
-                                                 .is_thorough = is_thorough});
+    const struct scan_request request = {
+        .tgid = tgid, .start_ticks = start_ticks, .is_thorough = is_thorough};
+
+    return request_add(s, &request, false);
+}
+
+int scans_request_anew(struct scans *s, uint32_t tgid, uint64_t start_ticks, bool is_thorough)
+{
+    const struct scan_request request = {
+        .tgid = tgid, .start_ticks = start_ticks, .is_thorough = is_thorough};
+
+    return request_add(s, &request, true);
+}
+
+bool scans_is_running(const struct scans *s, uint32_t tgid)
+{
+    return s->running.tgid == tgid && !s->running.is_pool;
 }
 
 int scans_request_pool(struct scans *s, uint32_t tgid, uint64_t start_ticks)
 {
-    return request_add(
-        s, &(struct scan_request){.tgid = tgid, .start_ticks = start_ticks, .is_pool = true});
+    const struct scan_request request = {.tgid = tgid, .start_ticks = start_ticks, .is_pool = true};
+
+    return request_add(s, &request, false);
 }
 
 void scans_prefer(struct scans *s, uint32_t tgid)

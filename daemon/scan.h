@@ -50,6 +50,11 @@ DEFINE_CLEANUP(struct scans *, scans_free)
  * Returns 0; -ENOSPC too many wait; -ENOMEM. */
 int scans_request(struct scans *s, uint32_t tgid, uint64_t start_ticks, bool is_thorough);
 
+/* The same, but one that runs already has begun before what is asked about may have happened: there
+ * will be another. */
+int scans_request_anew(struct scans *s, uint32_t tgid, uint64_t start_ticks, bool is_thorough);
+bool scans_is_running(const struct scans *s, uint32_t tgid);
+
 /* Asks for a look for the pool of KV blocks of a server's scheduler (kv_pool.h), and for nothing
  * else: milliseconds. The handler's pool_ended() tells. Returns as scans_request(). */
 int scans_request_pool(struct scans *s, uint32_t tgid, uint64_t start_ticks);

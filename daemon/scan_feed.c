@@ -24,6 +24,7 @@ struct scan_wait {
     struct manager *manager;
     struct api_call *call;
     struct view_scan_query query;
+    bool is_after_next; /* the next to end has begun before this was asked */
     struct scan_wait *next;
 };
 
@@ -182,6 +183,10 @@ void scan_waiters_answer(struct manager *m, uint32_t tgid, const struct scan_res
         next = w->next;
         if (query.tgid != tgid)
             continue;
+        if (w->is_after_next) {
+            w->is_after_next = false;
+            continue;
+        }
         api_call_on_close(call, NULL, NULL);
         wait_remove(w);
         if (result)
@@ -243,12 +248,16 @@ int method_scan(struct api_call *call, void *userdata)
     struct scan_wait *w = calloc(1, sizeof(*w));
     if (!w)
         return -ENOMEM;
-    *w = (struct scan_wait){.manager = m, .call = call, .query = query, .next = m->scan_waits};
+    *w = (struct scan_wait){.manager = m,
+                            .call = call,
+                            .query = query,
+                            .is_after_next = scans_is_running(m->scans, query.tgid),
+                            .next = m->scan_waits};
     m->scan_waits = w;
     /* before the request: it may end at once */
     api_call_defer(call);
     api_call_on_close(call, on_close, w);
-    r = scans_request(m->scans, query.tgid, t->facts.start_ticks, is_thorough);
+    r = scans_request_anew(m->scans, query.tgid, t->facts.start_ticks, is_thorough);
     if (r < 0) {
         api_call_on_close(call, NULL, NULL);
         wait_remove(w);

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starting with too few privileges, on a kernel that lacks something, or where another already runs."""
+import concurrent.futures
 import os
 import shutil
 import subprocess
+import time
 
-from harness import MIB, Holder, Skip, check, equal, lib_dir, process_used, program, wait_for
+from harness import MIB, Holder, Skip, check, equal, fake_lib, lib_dir, process_used, program, wait_for
 
 NOBODY = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
 
@@ -132,6 +134,35 @@ def test_kernel_that_kills(scratch):
     check("seccomp" in line and "try: Linux 6.12.14" in line, "no clear error", line)
     daemon = scratch.daemon(prefix=prefix, sets=("probes.allow_seccomp_risk=yes", "daemon.discovery=no"))
     equal(daemon.status()["targets"], [], "it runs")
+
+
+def test_scan_anew(scratch):
+    """Who asks while a scan runs is not answered by that one: it began before what is asked about may have happened."""
+    daemon = scratch.daemon(prefix=faulty("inject=exit_group:delay_enter=700000") + ["-f"])  # no scan ends sooner
+    agent = scratch.agent()
+    daemon.wait_target(agent.pid, "physical")
+    ended = f"process {agent.pid}: read "
+    wait_for(lambda: ended in daemon.text(), 10, "the scan at attach")
+    before = daemon.text().count(ended)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        first = pool.submit(daemon.cli, "scan", str(agent.pid), expect=None)
+        time.sleep(0.35)
+        second = pool.submit(daemon.cli, "scan", str(agent.pid), expect=None)
+        first.result()
+        equal(daemon.text().count(ended), before + 1, "scans when the first was answered")
+        second.result()
+    equal(daemon.text().count(ended), before + 2, "scans when the second was answered")
+
+
+def test_no_inotify(scratch):
+    """Where other programs have all instances of inotify: the daemon starts, says it, and keeps no probe that nobody needs."""
+    daemon = scratch.daemon(prefix=faulty("inject=inotify_init1:error=EMFILE"))
+    check("fs.inotify.max_user_instances" in daemon.text(), "no warning with a way out", daemon.text())
+    path = fake_lib(scratch)
+    holder = Holder(scratch, path)
+    daemon.wait_target(holder.pid, "physical")
+    holder.end()
+    wait_for(lambda: not [p for p in daemon.status()["probes"] if p["library"] == path], 5, "the probes are out")
 
 
 def test_kernel_without_uprobes(scratch):
