@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starting with too few privileges, on a kernel that lacks something, or where another already runs."""
 import concurrent.futures
+import glob
 import os
 import shutil
 import subprocess
-import time
 
 from harness import MIB, Holder, Skip, check, equal, fake_lib, lib_dir, process_used, program, wait_for
 
@@ -136,6 +136,19 @@ def test_kernel_that_kills(scratch):
     equal(daemon.status()["targets"], [], "it runs")
 
 
+def scan_runs(tgid):
+    """Whether a child of some daemon scans the process."""
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            with open(path, "rb") as f:
+                words = f.read().split(b"\0")
+        except OSError:
+            continue
+        if b"--scan" in words and str(tgid).encode() in words:
+            return True
+    return False
+
+
 def test_scan_anew(scratch):
     """Who asks while a scan runs is not answered by that one: it began before what is asked about may have happened."""
     daemon = scratch.daemon(prefix=faulty("inject=exit_group:delay_enter=700000") + ["-f"])  # no scan ends sooner
@@ -146,7 +159,7 @@ def test_scan_anew(scratch):
     before = daemon.text().count(ended)
     with concurrent.futures.ThreadPoolExecutor() as pool:
         first = pool.submit(daemon.cli, "scan", str(agent.pid), expect=None)
-        time.sleep(0.35)
+        wait_for(lambda: scan_runs(agent.pid), 10, "the first scan")
         second = pool.submit(daemon.cli, "scan", str(agent.pid), expect=None)
         first.result()
         equal(daemon.text().count(ended), before + 1, "scans when the first was answered")
