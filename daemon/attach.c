@@ -231,7 +231,7 @@ static int on_trim(sd_event_source *source, uint64_t usec, void *userdata)
 
 static void file_overwritten(struct attach *a, struct attach_file *f)
 {
-    struct attach_file *original = f->alias_of ? f->alias_of : f;
+    struct attach_file *original = attach_file_original(f);
 
     for (struct attach_file *o = a->files; o; o = o->next)
         if (o == original || o->alias_of == original) {
@@ -253,7 +253,7 @@ static void on_write(void *userdata, int watch)
     for (struct attach_file *f = a->files; f; f = f->next)
         if (f->state == ATTACH_LIVE && (watch < 0 || is_watched_by(f, watch))) {
             file_overwritten(a, f);
-            file_detach_later(f->alias_of ? f->alias_of : f);
+            file_detach_later(attach_file_original(f));
         }
     unused_trim(a);
 }

@@ -60,6 +60,12 @@ struct attach_file {
     struct attach_file *next;
 };
 
+/* The record that has the links of a file. */
+static inline struct attach_file *attach_file_original(struct attach_file *f)
+{
+    return f->alias_of ? f->alias_of : f;
+}
+
 /* keep_ns: how long a file that no process maps any more keeps its probes, and its mount busy. */
 int attach_new(sd_event *event, struct probe_set *set, uint64_t keep_ns, struct attach **ret);
 /* Closes all links; the last thing before exit. */

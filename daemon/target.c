@@ -138,11 +138,6 @@ static uint64_t start_boot_ns(const struct target *t)
     return t->facts.start_ticks * (1000000000ull / sysconf(_SC_CLK_TCK));
 }
 
-static uint64_t file_attach_ns(const struct attach_file *f)
-{
-    return f->alias_of ? f->alias_of->attach_ns : f->attach_ns;
-}
-
 void target_forget_mappings(struct targets *ts, struct target *t)
 {
     while (t->file_count)
@@ -183,7 +178,7 @@ static void target_take_mapping(struct targets *ts, struct target *t,
     t->files[t->file_count++] = f;
     /* only what allocates can have allocated before */
     if (f->state == ATTACH_LIVE && (f->has_acl || f->has_hal || f->has_block) &&
-        file_attach_ns(f) >= mapped_ns)
+        attach_file_original(f)->attach_ns >= mapped_ns)
         t->late = true;
 }
 
@@ -319,7 +314,7 @@ const char *target_level(const struct target *t, const char **ret_reason)
         return "none";
     }
     for (size_t i = 0; i < t->file_count; i++) {
-        const struct attach_file *f = t->files[i]->alias_of ? t->files[i]->alias_of : t->files[i];
+        const struct attach_file *f = attach_file_original(t->files[i]);
         if (f->state == ATTACH_FAILED)
             failed = f->error.what;
         if (f->state != ATTACH_FAILED && f->error.what[0])

@@ -71,7 +71,7 @@ static void rule_streams(struct rules *r)
     const char *now = variable(r, "MULTI_STREAM_MEMORY_REUSE");
     char text[UNITS_TEXT_BYTES];
 
-    if (!advise_known(in->active_bytes) || !advise_known(in->allocated_bytes) ||
+    if (!analysis_known(in->active_bytes) || !analysis_known(in->allocated_bytes) ||
         in->active_bytes < in->allocated_bytes + STREAM_DELAYED_BYTES)
         return;
     uint64_t delayed = in->active_bytes - in->allocated_bytes;
@@ -142,7 +142,7 @@ static void rule_queue(struct rules *r)
     const char *now = variable(r, "TASK_QUEUE_ENABLE");
     char text[UNITS_TEXT_BYTES];
 
-    if (!now || strcmp(now, "2") != 0 || !advise_known(r->in->workspace_bytes) ||
+    if (!now || strcmp(now, "2") != 0 || !analysis_known(r->in->workspace_bytes) ||
         r->in->workspace_bytes < ADVISE_WORTH_BYTES)
         return;
     advice_add(r->list, "TASK_QUEUE_ENABLE", now, "1", ANALYSIS_UNKNOWN, "low",
@@ -157,7 +157,7 @@ static void rule_sleep(struct rules *r)
     const struct advise_input *in = r->in;
     char text[UNITS_TEXT_BYTES];
 
-    if (!in->is_asleep || !advise_known(in->slack.empty_bytes) ||
+    if (!in->is_asleep || !analysis_known(in->slack.empty_bytes) ||
         in->slack.empty_bytes < ADVISE_WORTH_BYTES)
         return;
     advice_add(r->list, "torch.npu.empty_cache()", NULL, "after sleep", in->slack.empty_bytes,
@@ -240,8 +240,8 @@ static bool is_before(const struct advice *a, const struct advice *b)
 {
     if (rank_of(a) != rank_of(b))
         return rank_of(a) < rank_of(b);
-    uint64_t one = advise_known(a->saves_bytes) ? a->saves_bytes : 0;
-    uint64_t other = advise_known(b->saves_bytes) ? b->saves_bytes : 0;
+    uint64_t one = analysis_known(a->saves_bytes) ? a->saves_bytes : 0;
+    uint64_t other = analysis_known(b->saves_bytes) ? b->saves_bytes : 0;
     return one > other;
 }
 

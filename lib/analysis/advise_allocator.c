@@ -24,7 +24,7 @@
 /* Reserved and not active, beyond what rounding leaves; 0 none worth a word. */
 static uint64_t slack_beyond(const struct advise_input *in)
 {
-    if (!advise_known(in->reserved_bytes) || !advise_known(in->active_bytes) ||
+    if (!analysis_known(in->reserved_bytes) || !analysis_known(in->active_bytes) ||
         in->reserved_bytes <= in->active_bytes)
         return 0;
     uint64_t slack = in->reserved_bytes - in->active_bytes;
@@ -37,7 +37,8 @@ static void advise_expandable(struct rules *r, const char *slack_text)
 {
     const struct advise_input *in = r->in;
     char to[ANALYSIS_NAME_BYTES], part[UNITS_TEXT_BYTES];
-    bool is_seen = advise_known(in->slack.pinned_free_bytes) && advise_known(in->slack.unmap_bytes);
+    bool is_seen =
+        analysis_known(in->slack.pinned_free_bytes) && analysis_known(in->slack.unmap_bytes);
 
     if (is_seen && in->slack.unmap_bytes < ADVISE_WORTH_BYTES)
         return; /* pieces smaller than a granule stay mapped */
@@ -84,7 +85,7 @@ static void rule_pieces(struct rules *r)
     char text[UNITS_TEXT_BYTES];
 
     if (!slack || conf->is_expandable || settings_is_conf_refused(r->settings) || in->is_asleep ||
-        (advise_known(in->slack.pinned_free_bytes) &&
+        (analysis_known(in->slack.pinned_free_bytes) &&
          in->slack.pinned_free_bytes < ADVISE_WORTH_BYTES))
         return; /* what lies in empty segments goes back by itself when it is needed */
     units_format_bytes(text, slack, UNITS_AUTO);
@@ -100,14 +101,14 @@ static unsigned limit_percent(const struct advise_input *in)
 {
     uint64_t taken = 0;
 
-    if (!advise_known(in->total_bytes) || !in->total_bytes)
+    if (!analysis_known(in->total_bytes) || !in->total_bytes)
         return LIMIT_PERCENT;
-    taken += advise_known(in->others_bytes) ? in->others_bytes : 0;
-    taken += advise_known(in->outside_bytes) ? in->outside_bytes : 0;
+    taken += analysis_known(in->others_bytes) ? in->others_bytes : 0;
+    taken += analysis_known(in->outside_bytes) ? in->outside_bytes : 0;
     if (taken >= in->total_bytes)
         return 0;
     uint64_t percent = analysis_scale(in->total_bytes - taken, LIMIT_PERCENT, in->total_bytes);
-    if (advise_known(in->active_bytes) &&
+    if (analysis_known(in->active_bytes) &&
         analysis_scale(in->total_bytes, percent, 100) < in->active_bytes)
         return 0;
     return (unsigned)percent;
@@ -117,10 +118,10 @@ static unsigned limit_percent(const struct advise_input *in)
  * a request, without that. */
 static unsigned threshold_tenths(const struct advise_input *in, unsigned percent)
 {
-    uint64_t limit = advise_known(in->total_bytes) ? in->total_bytes / 100 * percent : 0;
+    uint64_t limit = analysis_known(in->total_bytes) ? in->total_bytes / 100 * percent : 0;
     unsigned tenths = THRESHOLD_USUAL;
 
-    if (!limit || !advise_known(in->retry_bytes))
+    if (!limit || !analysis_known(in->retry_bytes))
         return tenths;
     while (tenths > THRESHOLD_LEAST && limit / 10 * (10 - tenths) < in->retry_bytes)
         tenths--;
@@ -167,8 +168,8 @@ static void rule_fraction(struct rules *r)
     uint64_t unused = slack_beyond(in);
     unsigned percent = limit_percent(in);
 
-    if (!advise_known(in->others_bytes) || !advise_known(in->total_bytes) || !unused || !percent ||
-        in->others_bytes < in->total_bytes / 100 * OTHERS_PERCENT ||
+    if (!analysis_known(in->others_bytes) || !analysis_known(in->total_bytes) || !unused ||
+        !percent || in->others_bytes < in->total_bytes / 100 * OTHERS_PERCENT ||
         r->settings->conf.keys & ALLOC_CONF_FRACTION)
         return;
     snprintf(to, sizeof(to), "0.%02u", percent);

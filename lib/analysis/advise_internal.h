@@ -17,11 +17,6 @@ struct rules {
     struct advice_list *list;
 };
 
-static inline bool advise_known(uint64_t bytes)
-{
-    return bytes != ANALYSIS_UNKNOWN;
-}
-
 /* The verb that shows more, for the newest row. */
 void advise_more_in(const struct rules *r, const char *verb);
 /* How sure a rule may be whose present value may not be known. */

@@ -20,6 +20,11 @@
 /* A number that nobody could tell. */
 #define ANALYSIS_UNKNOWN UINT64_MAX
 
+static inline bool analysis_known(uint64_t value)
+{
+    return value != ANALYSIS_UNKNOWN;
+}
+
 #define ANALYSIS_NAME_BYTES 96
 #define ANALYSIS_TEXT_BYTES 256
 #define ADVICE_MAX 12

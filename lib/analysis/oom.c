@@ -56,11 +56,6 @@ static bool is_memory_code(int64_t code)
            code == 6 || code == 5002 /* pool */;
 }
 
-static bool known(uint64_t value)
-{
-    return value != ANALYSIS_UNKNOWN;
-}
-
 static uint64_t less(uint64_t a, uint64_t b)
 {
     return a > b ? a - b : 0;
@@ -77,7 +72,8 @@ static void judge_outside(const struct oom_snapshot *s, struct oom_result *r)
 {
     uint64_t sum = 0, own;
 
-    if (known(s->total_bytes) && known(s->free_bytes) && known(s->reserved_bytes))
+    if (analysis_known(s->total_bytes) && analysis_known(s->free_bytes) &&
+        analysis_known(s->reserved_bytes))
         r->outside_bytes = less(less(s->total_bytes, s->reserved_bytes), s->free_bytes);
     for (size_t i = 0; i < s->holder_count; i++)
         if (!s->holders[i].is_victim)
@@ -87,27 +83,28 @@ static void judge_outside(const struct oom_snapshot *s, struct oom_result *r)
         if (s->holders_known)
             return;
     }
-    if (!known(s->total_bytes) || !known(s->free_bytes))
+    if (!analysis_known(s->total_bytes) || !analysis_known(s->free_bytes))
         return;
-    own = known(s->physical_bytes) && s->physical_bytes > s->reserved_bytes ? s->physical_bytes
-                                                                            : s->reserved_bytes;
-    if (!known(s->reserved_bytes))
+    own = analysis_known(s->physical_bytes) && s->physical_bytes > s->reserved_bytes
+              ? s->physical_bytes
+              : s->reserved_bytes;
+    if (!analysis_known(s->reserved_bytes))
         own = s->physical_bytes;
-    if (!known(own))
+    if (!analysis_known(own))
         return;
     uint64_t rest = less(less(less(s->total_bytes, own), s->free_bytes), r->baseline_bytes);
-    if (!known(r->foreign_bytes) || rest > r->foreign_bytes)
+    if (!analysis_known(r->foreign_bytes) || rest > r->foreign_bytes)
         r->foreign_bytes = rest;
 }
 
 static bool is_foreign(const struct oom_snapshot *s, const struct oom_result *r)
 {
-    if (!known(r->foreign_bytes) || !known(s->total_bytes))
+    if (!analysis_known(r->foreign_bytes) || !analysis_known(s->total_bytes))
         return false;
     uint64_t least = s->total_bytes / 100 * FOREIGN_MIN_PERCENT;
     if (least > FOREIGN_MIN_BYTES)
         least = FOREIGN_MIN_BYTES;
-    if (!s->holders_known && !known(s->physical_bytes))
+    if (!s->holders_known && !analysis_known(s->physical_bytes))
         least = s->total_bytes / 100 * FOREIGN_MIN_PERCENT_UNSEEN;
     return r->foreign_bytes >= least;
 }
@@ -122,19 +119,20 @@ static bool is_expandable(const struct oom_snapshot *s)
 
 static bool is_fragmented(const struct oom_snapshot *s, const struct oom_result *r)
 {
-    if (!known(r->pieces_bytes) || !known(s->requested_bytes) ||
+    if (!analysis_known(r->pieces_bytes) || !analysis_known(s->requested_bytes) ||
         r->pieces_bytes < s->requested_bytes)
         return false;
     unsigned per_mille = is_expandable(s) ? SLACK_MIN_PER_MILLE_EXPANDABLE : SLACK_MIN_PER_MILLE;
     if (r->pieces_bytes < analysis_scale(s->reserved_bytes, per_mille, 1000))
         return false;
     /* That the call failed says that no hole was large enough, where the holes are not known. */
-    return !known(s->largest_hole_bytes) || s->largest_hole_bytes < s->requested_bytes;
+    return !analysis_known(s->largest_hole_bytes) || s->largest_hole_bytes < s->requested_bytes;
 }
 
 static bool is_at_limit(const struct oom_snapshot *s)
 {
-    return known(s->allowed_bytes) && known(s->reserved_bytes) && known(s->requested_bytes) &&
+    return analysis_known(s->allowed_bytes) && analysis_known(s->reserved_bytes) &&
+           analysis_known(s->requested_bytes) &&
            s->reserved_bytes + s->requested_bytes > s->allowed_bytes;
 }
 
@@ -143,22 +141,23 @@ static bool is_at_limit(const struct oom_snapshot *s)
  * which of the others are such a pool's is not known. */
 static void judge_pieces(const struct oom_snapshot *s, struct oom_result *r)
 {
-    bool is_kept = s->failures > 1 && known(s->slack.empty_bytes) && s->slack.empty_bytes;
+    bool is_kept = s->failures > 1 && analysis_known(s->slack.empty_bytes) && s->slack.empty_bytes;
 
-    if (known(s->reserved_bytes) && known(s->allocated_bytes))
+    if (analysis_known(s->reserved_bytes) && analysis_known(s->allocated_bytes))
         r->slack_bytes = less(s->reserved_bytes, s->allocated_bytes);
-    r->pieces_bytes = is_kept && known(r->slack_bytes) ? less(r->slack_bytes, s->slack.empty_bytes)
-                                                       : r->slack_bytes;
+    r->pieces_bytes = is_kept && analysis_known(r->slack_bytes)
+                          ? less(r->slack_bytes, s->slack.empty_bytes)
+                          : r->slack_bytes;
     r->unmap_bytes = is_kept ? ANALYSIS_UNKNOWN : s->slack.unmap_bytes;
 }
 
 static void judge_short(const struct oom_snapshot *s, struct oom_result *r)
 {
-    if (!known(s->requested_bytes))
+    if (!analysis_known(s->requested_bytes))
         return;
     if (is_at_limit(s))
         r->short_bytes = s->reserved_bytes + s->requested_bytes - s->allowed_bytes;
-    else if (known(s->free_bytes))
+    else if (analysis_known(s->free_bytes))
         r->short_bytes = less(s->requested_bytes, s->free_bytes);
 }
 
@@ -166,7 +165,8 @@ static enum oom_verdict classify(const struct oom_snapshot *s, const struct oom_
 {
     if (!is_memory_code(s->code))
         return OOM_NOT_MEMORY;
-    if (known(s->total_bytes) && known(s->requested_bytes) && s->requested_bytes > s->total_bytes)
+    if (analysis_known(s->total_bytes) && analysis_known(s->requested_bytes) &&
+        s->requested_bytes > s->total_bytes)
         return OOM_BOGUS_SIZE;
     if (is_foreign(s, r))
         return OOM_FOREIGN;
@@ -177,7 +177,7 @@ static enum oom_verdict classify(const struct oom_snapshot *s, const struct oom_
 
 static const char *size_text(char *text, uint64_t bytes)
 {
-    return known(bytes) ? units_format_bytes(text, bytes, UNITS_AUTO) : "?";
+    return analysis_known(bytes) ? units_format_bytes(text, bytes, UNITS_AUTO) : "?";
 }
 
 static void explain_capacity(const struct oom_snapshot *s, struct oom_result *r)
@@ -196,7 +196,7 @@ static void explain_capacity(const struct oom_snapshot *s, struct oom_result *r)
             "the process may reserve %s and has reserved %s: %s more exceed its own limit by %s",
             size_text(a, s->allowed_bytes), size_text(b, s->reserved_bytes),
             size_text(c, s->requested_bytes), size_text(d, r->short_bytes));
-    else if (known(r->short_bytes) && r->short_bytes == 0)
+    else if (analysis_known(r->short_bytes) && r->short_bytes == 0)
         snprintf(
             r->reason, sizeof(r->reason),
             "the driver refused %s%s although the card has %s free: no huge pages in one piece",
@@ -262,7 +262,7 @@ static void explain(const struct oom_snapshot *s, struct oom_result *r)
         explain_foreign(s, r);
         break;
     case OOM_FRAGMENTATION:
-        if (known(s->largest_hole_bytes))
+        if (analysis_known(s->largest_hole_bytes))
             snprintf(r->reason, sizeof(r->reason),
                      "%s of the pool are free but in pieces: the largest is %s, %s%s was asked for",
                      size_text(a, r->pieces_bytes), size_text(b, s->largest_hole_bytes), at_least,
@@ -285,7 +285,7 @@ void oom_judge(const struct oom_snapshot *s, struct oom_result *ret)
     ret->slack_bytes = ret->outside_bytes = ret->foreign_bytes = ret->short_bytes =
         ANALYSIS_UNKNOWN;
     ret->baseline_bytes = s->baseline_bytes;
-    if (!known(ret->baseline_bytes) && known(s->total_bytes)) {
+    if (!analysis_known(ret->baseline_bytes) && analysis_known(s->total_bytes)) {
         ret->baseline_bytes = assumed_baseline(s->total_bytes);
         ret->is_baseline_assumed = true;
     }

@@ -12,11 +12,6 @@
 #include "oom.h"
 #include "units.h"
 
-static bool known(uint64_t bytes)
-{
-    return bytes != ANALYSIS_UNKNOWN;
-}
-
 static uint64_t lesser(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -31,8 +26,9 @@ static uint64_t lacking_bytes(const struct oom_snapshot *s, const struct alloc_c
 
     if (needed > LAYOUT_SMALL_SEGMENT_BYTES)
         needed = (needed + granule - 1) / granule * granule;
-    return known(s->free_bytes) && s->free_bytes < s->requested_bytes ? needed - s->free_bytes
-                                                                      : needed;
+    return analysis_known(s->free_bytes) && s->free_bytes < s->requested_bytes
+               ? needed - s->free_bytes
+               : needed;
 }
 
 static void advise_expandable(const struct oom_snapshot *s, const struct oom_result *r,
@@ -44,13 +40,13 @@ static void advise_expandable(const struct oom_snapshot *s, const struct oom_res
     const char *confidence = k->environment_known ? "high" : "low";
     /* one attempt is not the allocator's: for others it gives nothing back */
     bool is_its_own = s->failures > 1;
-    bool is_enough = is_its_own && known(r->unmap_bytes) && r->unmap_bytes >= lacking;
+    bool is_enough = is_its_own && analysis_known(r->unmap_bytes) && r->unmap_bytes >= lacking;
 
-    if (known(r->unmap_bytes) && !is_enough && r->unmap_bytes < ADVISE_WORTH_BYTES)
+    if (analysis_known(r->unmap_bytes) && !is_enough && r->unmap_bytes < ADVISE_WORTH_BYTES)
         return; /* pieces smaller than a granule stay mapped */
     settings_conf_with(k, "expandable_segments:True", to, sizeof(to));
     units_format_bytes(slack, r->pieces_bytes, UNITS_AUTO);
-    if (!known(r->unmap_bytes)) {
+    if (!analysis_known(r->unmap_bytes)) {
         advice_add(list, ALLOC_CONF_NAME, k->conf_text, to, ANALYSIS_UNKNOWN,
                    k->environment_known ? "medium" : "low",
                    "%s of slack lie in pieces; what of it could go back is not known: that is the "
@@ -60,7 +56,7 @@ static void advise_expandable(const struct oom_snapshot *s, const struct oom_res
     }
     if (is_enough)
         snprintf(end, sizeof(end), ": enough for this request");
-    else if (is_its_own && known(s->free_bytes))
+    else if (is_its_own && analysis_known(s->free_bytes))
         snprintf(end, sizeof(end), "; this request lacked %s more than that",
                  units_format_bytes(more, lacking - r->unmap_bytes, UNITS_AUTO));
     else if (!s->is_recovered)
@@ -78,8 +74,8 @@ static void advise_max_split(const struct oom_snapshot *s, const struct oom_resu
                              const struct settings *k, struct advice_list *list)
 {
     uint64_t lacking =
-        known(r->short_bytes) && r->short_bytes ? r->short_bytes : s->requested_bytes;
-    uint32_t mb = known(r->unmap_bytes)
+        analysis_known(r->short_bytes) && r->short_bytes ? r->short_bytes : s->requested_bytes;
+    uint32_t mb = analysis_known(r->unmap_bytes)
                       ? slack_split(&s->slack, lesser(lacking, ADVISE_WORTH_BYTES))
                       : slack_split_mb[0];
     char item[48], to[ANALYSIS_NAME_BYTES];
@@ -104,7 +100,7 @@ static void advise_lower(const struct oom_snapshot *s, const struct settings *k,
         if (k->is_vllm || s->is_vllm || k->is_utilization_given ||
             (s->phase[0] && !s->is_phase_inferred))
             settings_advise_lower(k, s->total_bytes, bytes, is_minimum, confidence, list);
-    } else if (known(bytes) && bytes) {
+    } else if (analysis_known(bytes) && bytes) {
         advice_add(list, "gpu_memory_utilization", NULL, "lower", ANALYSIS_UNKNOWN,
                    s->phase[0] ? "medium" : "low",
                    "short by %s%s; what a server of vLLM was started with is not known here",
@@ -131,8 +127,8 @@ static void advise_capacity(const struct oom_snapshot *s, const struct oom_resul
                             const struct settings *k, struct advice_list *list)
 {
     bool is_budget = r->verdict == OOM_BUDGET;
-    bool at_limit = known(s->allowed_bytes) && known(s->free_bytes) && known(s->requested_bytes) &&
-                    s->free_bytes >= s->requested_bytes;
+    bool at_limit = analysis_known(s->allowed_bytes) && analysis_known(s->free_bytes) &&
+                    analysis_known(s->requested_bytes) && s->free_bytes >= s->requested_bytes;
     char from[48], to[48];
 
     if (s->allowed_bytes == 0) {
@@ -140,7 +136,8 @@ static void advise_capacity(const struct oom_snapshot *s, const struct oom_resul
                    "the allocator rejected the request by its own limit");
         return;
     }
-    if (at_limit && known(s->total_bytes) && s->total_bytes && known(r->short_bytes)) {
+    if (at_limit && analysis_known(s->total_bytes) && s->total_bytes &&
+        analysis_known(r->short_bytes)) {
         double now = (double)s->allowed_bytes / (double)s->total_bytes;
         double higher = (double)(s->allowed_bytes + r->short_bytes) / (double)s->total_bytes;
         higher = (double)(unsigned)(higher * 100 + 0.999) / 100;
